@@ -16,7 +16,14 @@ import tenacity
 from confluent_kafka import Producer
 
 from kip848_client import AsyncConsumer, Consumer, DeadLetters, HandlerTransaction
-from kip848_client.errors import ConfigError, IllegalStateError, ProcessingError, ProducerFencedError
+from kip848_client.client.transactions import producer_calls
+from kip848_client.errors import (
+    ConfigError,
+    IllegalStateError,
+    ProcessingError,
+    ProducerFencedError,
+    TransactionFailedError,
+)
 from kip848_client.model import NamedPartition
 from kip848_client.testing import EmbeddedBroker, NewRecord
 from tests.interop.embedded.clients import read_committed
@@ -32,8 +39,15 @@ def _conf(broker: EmbeddedBroker, **settings: Any) -> dict[str, Any]:
 
 
 def _producer(broker: EmbeddedBroker, name: str = "tx") -> Producer:
-    conf = {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": name, "log_level": 0, "linger.ms": 0}
-    return Producer(conf)
+    return Producer(
+        {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "transactional.id": name,
+            "metadata.recovery.strategy": "none",
+            "log_level": 0,
+            "linger.ms": 0,
+        }
+    )
 
 
 def _filled(broker: EmbeddedBroker, count: int, *, keys: int = 10, partitions: int = 1) -> None:
@@ -229,6 +243,24 @@ def test_a_process_whose_name_was_taken_stops(kip848_broker: EmbeddedBroker) -> 
         with pytest.raises(ProducerFencedError, match="end this process"):
             consumer.process(handle, transactional=_producer(kip848_broker))
     assert _written(kip848_broker) == []
+
+
+def test_a_process_that_is_to_end_does_not_wait_for_brokers_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A deployment while the cluster is down ends with an error, and not with SIGKILL."""
+    monkeypatch.setattr(producer_calls, "_OFFSETS_SLICE_S", 0.2)
+
+    def handle(message: Any, tx: HandlerTransaction) -> None:
+        broker.stop()
+        tx.produce("invoices", message.value())
+        consumer.hand_over(0)
+
+    with EmbeddedBroker() as broker:
+        _filled(broker, 1)
+        consumer = Consumer(_conf(broker, log_level=0))
+        consumer.subscribe(["orders"])
+        with pytest.raises(TransactionFailedError, match="is not known"):
+            consumer.process(handle, transactional=_producer(broker), slice_ms=0, grace_s=0.1)
+        consumer.close(0)
 
 
 def test_what_would_break_the_promise_is_refused(kip848_broker: EmbeddedBroker) -> None:

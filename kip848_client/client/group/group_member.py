@@ -246,6 +246,11 @@ class GroupMember:
         self._hand_over_ticket = self.manager.post(HandOverRequested(self.clock.now_ms() + timeout_ms))
 
     @property
+    def hand_over_wanted(self) -> bool:
+        """Whether `hand_over` was called."""
+        return self._hand_over_ticket is not None
+
+    @property
     def handed_over(self) -> bool:
         """Whether `hand_over` was called and has ended: poll() returns no more records."""
         ticket = self._hand_over_ticket

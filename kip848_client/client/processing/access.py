@@ -124,6 +124,10 @@ class ConsumerAccess:
         """Whether no records will come any more."""
         return self._consumer._group.closed or self._consumer._group.handed_over
 
+    def ending(self) -> bool:
+        """Whether it is to leave soon. From any thread."""
+        return self._consumer._group.hand_over_wanted
+
     @property
     def closed(self) -> bool:
         """Whether the consumer has left and takes no calls."""
@@ -196,6 +200,8 @@ class ConsumerAccess:
             try:
                 return self._consumer.committed([TopicPartition(*name) for name in names])
             except RequestTimeoutError:
+                if insist and self.ending():
+                    raise
                 if not insist:
                     return [TopicPartition(*name) for name in names]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import math
 import time
 from abc import ABC, abstractmethod
 from collections import deque
@@ -381,9 +382,23 @@ class Driver(ABC):
         """The outcome of a transaction is not known: none may follow."""
         self._no_more_slices = True
 
-    def write(self, slice_: Slice, group_metadata: Callable[[], bytes]) -> Exception | None:
-        """Write a transaction, on the consumer's thread. Returns why it was not committed."""
+    def write(
+        self, slice_: Slice, group_metadata: Callable[[], bytes], *, ending: Callable[[], bool]
+    ) -> Exception | None:
+        """Write a transaction, on the consumer's thread. Returns why it was not committed.
+
+        Args:
+            ending: whether the consumer is to leave soon.
+        """
         assert self.writer is not None
+        calls = self.writer.calls
+
+        def end_in_time() -> None:
+            """A consumer that is to leave cannot, while a transaction waits for brokers."""
+            if ending() and calls.give_up_s == math.inf:
+                calls.give_up_s = time.monotonic() + self.settings.grace_s
+
+        calls.before_repeating = end_in_time
         try:
             self.writer.write(slice_, group_metadata())
         except Exception as error:  # noqa: BLE001  `slice_ended` tells them apart

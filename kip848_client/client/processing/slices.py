@@ -126,6 +126,7 @@ class SliceWriter:
             try:
                 self.calls.producer.produce(**record, on_delivery=delivered)
             except BufferError:  # its queue is full
+                self.calls.before_repeating()
                 if time.monotonic() >= self.calls.give_up_s:
                     raise
                 self.calls.producer.poll(_QUEUE_WAIT_S)

@@ -175,7 +175,7 @@ class ThreadProcessor(Driver):
             return
         error: Exception | None = TransactionFailedError("interrupted inside a transaction")
         try:
-            error = self.write(slice_, self._access.group_metadata)
+            error = self.write(slice_, self._access.group_metadata, ending=self._access.ending)
         finally:
             with self._lock:
                 self.slice_ended(slice_, error)

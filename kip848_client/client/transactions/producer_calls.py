@@ -58,6 +58,7 @@ class ProducerCalls:
 
     Attributes:
         give_up_s: on the monotonic clock: from then on nothing is repeated. Set by any thread.
+        before_repeating: called before a call is repeated; it may set `give_up_s`.
     """
 
     def __init__(self, producer: Any) -> None:
@@ -72,6 +73,7 @@ class ProducerCalls:
             )
         self.producer: Final = producer
         self.give_up_s = math.inf
+        self.before_repeating: Callable[[], object] = bool
 
     def initialise(self) -> None:
         """Call ``init_transactions()``, unless the program has: it ends what a killed process left open.
@@ -141,6 +143,7 @@ class ProducerCalls:
             except KafkaException as error:
                 if not _reason(error).retriable():
                     raise
+                self.before_repeating()
                 now_s = time.monotonic()
                 if now_s >= self.give_up_s:
                     raise TransactionFailedError(f"{_reason(error).str()}{_UNKNOWN_OUTCOME}") from error

@@ -352,7 +352,7 @@ class ProcessingLoop(ApplicationLoop):
                 self._ask_committed(names, go_on)
 
         def answered(committed: Mapping[NamedPartition, OffsetAndMetadata] | None) -> None:
-            if committed is None and self._core.outbox is not None:
+            if committed is None and self._core.outbox is not None and not consumer.failed:
                 consumer.later(_AGAIN_MS, ask_again)
                 return
             committed = committed or {}
