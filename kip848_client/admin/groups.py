@@ -262,6 +262,8 @@ async def _describe_at(node: Node, group_ids: Sequence[str]) -> Mapping[str, Des
     left = tuple(group_ids)
     if node.highest(ApiKey.CONSUMER_GROUP_DESCRIBE) >= 0:
         for group in (await node.send(ConsumerGroupDescribeRequest(group_ids=left))).groups:
+            if group.error_code == ErrorCode.UNSUPPORTED_VERSION:  # the feature group.version is off
+                continue
             found[group.group_id] = _consumer_group(group)
             if group.error_code:
                 why = group.error_message or "cannot be described"
@@ -277,7 +279,8 @@ async def _describe_at(node: Node, group_ids: Sequence[str]) -> Mapping[str, Des
         left = _missing(found)
     if left and node.highest(ApiKey.SHARE_GROUP_DESCRIBE) >= 1:
         for shared in (await node.send(ShareGroupDescribeRequest(group_ids=left))).groups:
-            if shared.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
+            # UNSUPPORTED_VERSION: the feature share.version is off, as it is by default up to Kafka 4.1.
+            if shared.error_code not in {ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION}:
                 found[shared.group_id] = share_group(shared)
         left = _missing(found)
     if left and node.highest(ApiKey.CONNECT_GROUP_DESCRIBE) >= 0:

@@ -65,6 +65,17 @@ def commit(broker: EmbeddedBroker, group_id: str, offset: int = 4) -> None:
     foreign.close()
 
 
+def test_a_cluster_without_newer_kinds_of_groups_describes_the_others(orders: EmbeddedBroker, admin: Admin) -> None:
+    """Kafka up to 4.1 has share groups off, an upgraded one also consumer groups: a typo was an unsupported protocol,
+    and classic groups could not be described."""
+    for api in ("ConsumerGroupDescribe", "ShareGroupDescribe"):
+        orders.faults.on(api, error(ErrorCode.UNSUPPORTED_VERSION), times=ALWAYS)
+    commit(orders, "classic")
+    described = admin.describe_groups(["classic", "typo"])
+    assert [type(one) for one in described.values.values()] == [GroupDescription]
+    assert [type(one) for one in described.errors.values()] == [GroupIdNotFoundError]
+
+
 def joined(broker: EmbeddedBroker, group_id: str, **more: str) -> Consumer:
     """A member that owns both partitions."""
     conf = {"bootstrap.servers": broker.bootstrap_servers, "group.id": group_id, "enable.auto.commit": False, **more}
