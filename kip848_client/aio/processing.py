@@ -227,7 +227,7 @@ class TaskProcessor(Driver):
         call_out(lambda: taken.append(self.begin_slice()))
         slice_ = taken[0]
         if slice_ is not None:
-            error = self.write(slice_, self._access.group_metadata, ending=self._access.ending)
+            error = self.write(slice_, partial(self._access.group_metadata, slice_.offsets), ending=self._access.ending)
             try:
                 call_out(lambda: self.slice_ended(slice_, error))
             except BaseException:  # brokers were away for longer than the cancelled task could wait

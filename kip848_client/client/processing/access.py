@@ -9,8 +9,14 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kip848_client.client.processing.callbacks import OnPartitions, ProcessingCallbacks
 from kip848_client.client.records.data_plane import Message, TopicPartition, internal
-from kip848_client.errors import DeserializationError, IllegalStateError, Kip848Error, RequestTimeoutError
-from kip848_client.model import NamedPartition, OffsetAndMetadata
+from kip848_client.errors import (
+    DeserializationError,
+    IllegalStateError,
+    Kip848Error,
+    RequestTimeoutError,
+    TransactionAbortedError,
+)
+from kip848_client.model import NamedPartition, OffsetAndMetadata, describe_partitions
 from kip848_client.processing.work import ProcessingStatus
 
 if TYPE_CHECKING:
@@ -219,9 +225,17 @@ class ConsumerAccess:
         with self._consumer._gate:
             self._consumer._group.commit_async(dict(offsets), lambda error, _: on_end(error))
 
-    def group_metadata(self) -> bytes:
-        """The member and its epoch, for a transaction."""
-        return self._consumer.group_metadata()
+    def group_metadata(self, names: Collection[NamedPartition]) -> bytes:
+        """The member and its epoch, for a transaction with offsets of *names*.
+
+        Raises:
+            TransactionAbortedError: the member has lost some, and maybe joined again: its new epoch must not vouch for
+                them. The lost callback is due.
+        """
+        metadata = self._consumer.group_metadata()
+        if lost := sorted(set(names) - self._consumer._group.assigned):
+            raise TransactionAbortedError(f"{describe_partitions(lost)} were lost")
+        return metadata
 
     def go_back(self, low_marks: Mapping[NamedPartition, int]) -> None:
         """Set positions to what is not done, for who reads next."""

@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
+from functools import partial
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, Final
 
@@ -175,7 +176,7 @@ class ThreadProcessor(Driver):
             return
         error: Exception | None = TransactionFailedError("interrupted inside a transaction")
         try:
-            error = self.write(slice_, self._access.group_metadata, ending=self._access.ending)
+            error = self.write(slice_, partial(self._access.group_metadata, slice_.offsets), ending=self._access.ending)
         finally:
             with self._lock:
                 self.slice_ended(slice_, error)

@@ -69,8 +69,9 @@ class Transaction:
         consumer, origins = self._consumer, self._consumer._fetcher.origins
         with consumer._gate:
             moved = self._moved()
-            taken_away = sorted(origins.taken_away)
             metadata = consumer.group_metadata()
+            # Also those that were lost meanwhile, with the callback still due: a new epoch must not vouch for them.
+            taken_away = sorted(origins.taken_away | (moved.keys() - consumer._group.assigned))
         if taken_away:
             self.abort()
             raise TransactionAbortedError(
