@@ -6,7 +6,7 @@
 #   make test     the tests that need nothing but Python, without the slow ones: minutes
 #   make test-slow  the slow ones: Spark's jobs, sweeps, churn, demos, programs of the documents
 #   make check    lint, format, types, import contracts, import circles, rooms of a size that one reads
-#   make simulate  50,000 simulated groups with faults, or as many as four minutes allow; some thousands that no other
+#   make simulate  50,000 simulated groups with faults, or as many as two and a half minutes allow; some thousands that no other
 #                  commit has played; the same digests twice
 #   make mutants MUTANTS="kip848_client.member.consumer.heartbeats.*"  put small bugs into a module, to see whether tests notice
 #   make docs     draw the parts of the documents anew that are made from the code
@@ -97,7 +97,7 @@ format: venv
 
 # SIMULATED_SEEDS=200 is quick. A digest of histories must not depend on how Python shuffles the hashes of strings.
 SIMULATED_SEEDS ?= 50000
-SIMULATED_WITHIN_S ?= 240
+SIMULATED_WITHIN_S ?= 150
 # Of each scenario of a minute: some bugs need a group that has lived for a while.
 SIMULATED_LONG_WITHIN_S ?= 30
 # Seeds that begin at a number of the commit, or of the day where there is no git: what breaks is named with its command.
