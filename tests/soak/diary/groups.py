@@ -107,6 +107,8 @@ class DiaryGroup:
         for act in itertools.cycle(SCRIPTS[name]):
             if act in _NOT_OF_JAVA and self.kind == "java":
                 continue
+            if act in {"kill", "leave"} and len(self._running) < 2:
+                act = "add"  # a group that is empty has nothing to tell
             yield self._rng.uniform(*_CALM_S)
             entry = DiaryEntry(self.group_id, act, _now_ms(), [])
             self.diary.append(entry)
