@@ -207,9 +207,17 @@ class Consumer(Generic[K_co, V_co]):
         self._presence: Final = self._group.thread.presence
         self._health: Final = HealthProbe(self._group, max_poll_interval_ms=self._config.max_poll_interval_ms)
         observer = self._group.listeners.observer
-        self._meter: Final = ReadMeter(observer.metrics, group_id=self._config.group_id, lags=self._health.lags)
+        # The heartbeat thread has the observer: through the group it would keep a listener alive, and so a consumer
+        # that was dropped without close().
+        health = weakref.ref(self._health)
+        self._meter: Final = ReadMeter(
+            observer.metrics,
+            group_id=self._config.group_id,
+            lags=lambda: probe.lags() if (probe := health()) is not None else {},
+        )
         self._fetcher.meter = self._meter
-        observer.more_gauges, observer.want_lags = self._meter.figures(), self._health.want_lags
+        observer.more_gauges = self._meter.figures()
+        observer.want_lags = lambda: probe.want_lags() if (probe := health()) is not None else None
         self._mark: object = None
         self._in_hand: Sequence[Message[Any, Any]] = ()
         """What the last poll() or consume() returned. It counts as processed when the next one begins."""

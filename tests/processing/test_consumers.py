@@ -140,11 +140,15 @@ def test_a_failure_for_good_stops_and_says_which_record(kip848_broker: EmbeddedB
     """The record is not committed, nothing behind it of its key has started, and what else is done is noted."""
     _filled(kip848_broker, 30, keys=3)
     done: list[int] = []
+    before_it = threading.Event()
 
     def handle(message: Any) -> None:
         if message.offset() == 4:
+            assert before_it.wait(60)
             raise ValueError("poison")
         done.append(message.offset())
+        if {0, 1, 2, 3} <= set(done):
+            before_it.set()
 
     with Consumer(_conf(kip848_broker)) as consumer:
         consumer.subscribe(["orders"])

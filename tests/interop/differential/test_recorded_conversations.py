@@ -27,11 +27,7 @@ AHEAD: Final = ("g", "s", "o", "v0")
 """Groups whose epochs Kafka counts from 2 on: not those that began without a subscription to a topic that exists."""
 EXPECTED: Final = (
     # Settings of the test's Kafka (kafka/server.properties).
-    "create_topics_v7_one: topics[0].configs[23].config_source",
     "create_topics_v7_one: topics[0].configs[33].value",
-    # Which of the broker's values counts as a default (docs/differences.md, "The defaults are for tests").
-    "describe_configs_v4_group: results[0].configs[0].synonyms",
-    "describe_configs_v4_group: results[0].configs[1].synonyms",
     # Ours names the topic.
     "delete_topics_v6_one_of_two: responses[0].error_message",
 )
