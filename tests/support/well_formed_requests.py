@@ -461,7 +461,7 @@ _FIELDS: Final[Mapping[int, Callable[[Scene, int], Fields]]] = {
     },
     ApiKey.SHARE_FETCH: lambda scene, _: (
         _share_session(scene)
-        | {"max_wait_ms": 100, "min_bytes": 1, "max_bytes": 1_000_000, "max_records": 500, "batch_size": 500}
+        | {"max_wait_ms": 5_000, "min_bytes": 1, "max_bytes": 1_000_000, "max_records": 500, "batch_size": 500}
     ),
     ApiKey.SHARE_ACKNOWLEDGE: lambda scene, _: _share_session(scene) | {"share_session_epoch": 1},
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: lambda scene, _: {
