@@ -187,7 +187,7 @@ def test_validate_only_checks_and_changes_nothing(connection: RawConnection, kin
 
 @pytest.mark.kip848_broker(profile="kafka")
 def test_values_of_a_profile_are_defaults(connection: RawConnection) -> None:
-    """A tool that lists what was set on a broker or for a group would list dozens of settings that nobody set."""
+    """A tool that lists what an administrator has set would list dozens of defaults."""
     for kind, name in ((ConfigResourceType.BROKER, "1"), (ConfigResourceType.GROUP, "g")):
         found = describe(connection, kind, name).configs
         assert [item.name for item in found if item.config_source == ConfigSource.STATIC_BROKER] == (

@@ -35,7 +35,7 @@ def test_rules_are_created_listed_and_deleted(
     (rule,) = json.loads(capsys.readouterr().out)["rules"]
     assert (rule["operation"], rule["name"]) == ("READ", "billing-...")
 
-    assert main(["acls", "create", "User:alice", "DESCRIBE", "--cluster", *to]) == 0  # nobody else may any more
+    assert main(["acls", "create", "User:alice", "DESCRIBE", "--cluster", *to]) == 0  # from now on she alone may
     assert main(["acls", "list", *to]) == 0
     assert "this user may not see them" in capsys.readouterr().err
 

@@ -91,7 +91,7 @@ def test_workers_drain_empties_one_process(fleet: tuple[str, list[Worker]], caps
 
 
 def test_workers_drain_refuses_what_it_cannot_do(capsys: pytest.CaptureFixture[str]) -> None:
-    """In a connect group nobody but the worker can ask for it; a group of consumers has no workers."""
+    """In a connect group only the worker itself can ask for it; a group of consumers has no workers."""
     with EmbeddedBroker({"orders": 1}, connect_groups=True) as broker:
         bootstrap = broker.bootstrap_servers
         conf = {"bootstrap.servers": bootstrap, "group.id": "feeds", "worker.id": "w1"}

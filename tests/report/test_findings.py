@@ -330,7 +330,7 @@ def test_a_group_that_rebalances_all_the_time_is_found_and_a_short_log_is_not_ex
 
 
 def test_what_is_not_wrong_is_said_too() -> None:
-    """Silence about a group may mean that nothing is wrong, or that nobody looked."""
+    """A reader has to know that a group without findings was looked at, and that nothing was wrong."""
     well = [msgspec.structs.replace(each, group_id="well") for each in (joined(0, "a"), counted(0, "a", 0))]
     timelines = build_timelines([*_a_death(last_commit_ms=8_000), *well])
     findings = [each for timeline in timelines for each in findings_of(timeline)]

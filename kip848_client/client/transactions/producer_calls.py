@@ -148,7 +148,7 @@ class ProducerCalls:
                 if now_s >= self.give_up_s:
                     raise TransactionFailedError(f"{_reason(error).str()}{_UNKNOWN_OUTCOME}") from error
                 if now_s - began_s < _PAUSE_S:
-                    time.sleep(_PAUSE_S)
+                    time.sleep(_PAUSE_S)  # librdkafka refused at once, and does not tell when it can be asked again
             else:
                 return
 

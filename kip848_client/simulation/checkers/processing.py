@@ -151,7 +151,7 @@ class Transacted(Checker):
             self._learn(consumer.name, key, offset, marked, own)
 
     def decided(self, consumer: ClientProcess, effects: Sequence[MemberEffect]) -> None:
-        """What a member is told was committed, though nobody may have seen the answer."""
+        """A member is told of a committed offset: the commit was applied, even if its answer was lost."""
         for effect in effects:
             if isinstance(effect, OffsetsFetched):
                 for name, at in effect.offsets.items():
@@ -171,13 +171,11 @@ class Transacted(Checker):
             return  # an older one, told late
         claimed = self._claimed(key, offset, metadata)
         new = claimed - self._beyond[key] - written
-        for other in reversed(self._unseen):
-            held = other.left.get(key)
-            if held and held <= new:
-                new -= held
-                del other.left[key]
-        if new:
-            fail("P7", f"{client_id} commits {key} at {offset}, {metadata!r}: no transaction holds {sorted(new)}")
+        # One that was refused may hold part of what another one wrote, so all of them are asked.
+        possible = [other for other in self._unseen if (held := other.left.get(key)) and held <= new]
+        missing = new.difference(*(other.left.pop(key) for other in possible))
+        if missing:
+            fail("P7", f"{client_id} commits {key} at {offset}, {metadata!r}: no transaction holds {sorted(missing)}")
         self._beyond[key] = {at for at in self._beyond[key] | claimed if at >= offset}
         self._low[key] = offset
 

@@ -193,7 +193,7 @@ class Diary:
         while time.monotonic() < until_s:
             if all(group.all_read() for group in self.groups.values()):
                 return
-            time.sleep(1)
+            time.sleep(1)  # other processes write the files: nothing tells when
         raise AssertionError([name for name, group in self.groups.items() if not group.all_read()])
 
     def _judge_exporter(self, verdict: Verdict, group: DiaryGroup) -> None:

@@ -61,13 +61,13 @@ class Reader:
                 self.tell("error", text=f"{type(error).__name__}: {error}")
             if self._late:
                 self._late = False
-                time.sleep(LATE_S)
+                time.sleep(LATE_S)  # being late is what it plays
 
     def revoked(self, *_: object) -> None:
         """Take long, if so told."""
         if time.monotonic() < self._holds_until_s:
             self._holds_until_s = 0.0
-            time.sleep(HOLD_S)
+            time.sleep(HOLD_S)  # taking long is what it plays
 
     def tell(self, kind: Kind, partition: int = -1, *, text: str = "") -> None:
         """Write an entry."""
