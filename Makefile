@@ -103,7 +103,7 @@ SIMULATED_LONG_WITHIN_S ?= 30
 # Seeds that begin at a number of the commit, or of the day where there is no git: what breaks is named with its command.
 SIMULATED_FRESH_SEEDS ?= 4000
 SIMULATED_FRESH_WITHIN_S ?= 15
-FRESH_SCENARIOS := mixed churn zombies static patterns topics failover refusals assignors storm classic migration workers classic_workers transactions shares processing
+FRESH_SCENARIOS := mixed churn zombies static patterns topics failover refusals assignors storm classic migration workers classic_workers transactions shares processing processing_transactions
 # With the questions and walks of the tests, in the runs that may be asked.
 SIMULATE := $(PYTHON) -m kip848_client simulate --watch tests.simulation.probes:probes
 simulate: venv
