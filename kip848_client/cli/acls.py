@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kip848_client.admin.results import raise_all
 from kip848_client.cli.shared.admin_client import admin_client, asked
-from kip848_client.cli.shared.options import request_timeout
-from kip848_client.cli.shared.properties import add_client_arguments, reach, read_properties
+from kip848_client.cli.shared.options import add_question_arguments
+from kip848_client.cli.shared.properties import reach, read_properties
 from kip848_client.cli.shared.tables import table
 from kip848_client.errors import ConfigError, Kip848Error
 from kip848_client.json_text import to_json
@@ -58,11 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action.add_argument("--prefixed", action="store_true", help="names that begin with NAME")
         if name != "list":
             action.add_argument("--host", metavar="ADDRESS", default="*", help="of the client (*)")
-        action.add_argument(
-            "--timeout", metavar="SECONDS", type=request_timeout, default=10.0, help="for each request (10)"
-        )
-        action.add_argument("--json", action="store_true", help="print one JSON object")
-        add_client_arguments(action)
+        add_question_arguments(action)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -12,8 +12,8 @@ import argparse
 
 from kip848_client.admin import Admin
 from kip848_client.cli.shared.admin_client import admin_client, asked
-from kip848_client.cli.shared.options import request_timeout
-from kip848_client.cli.shared.properties import add_client_arguments, read_properties
+from kip848_client.cli.shared.options import add_question_arguments
+from kip848_client.cli.shared.properties import read_properties
 from kip848_client.cli.shared.tables import table
 from kip848_client.json_text import to_json
 from kip848_client.plain_text import printable
@@ -21,11 +21,7 @@ from kip848_client.plain_text import printable
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument(
-        "--timeout", metavar="SECONDS", type=request_timeout, default=10.0, help="for each request (10)"
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    add_client_arguments(parser)
+    add_question_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

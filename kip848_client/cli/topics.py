@@ -22,8 +22,8 @@ from kip848_client.admin.results import raise_all
 from kip848_client.admin.topics import At
 from kip848_client.cli.broker import parse_topics
 from kip848_client.cli.shared.admin_client import admin_client, asked, client_conf
-from kip848_client.cli.shared.options import key_value, request_timeout
-from kip848_client.cli.shared.properties import add_client_arguments, reach, read_properties
+from kip848_client.cli.shared.options import add_question_arguments, key_value
+from kip848_client.cli.shared.properties import reach, read_properties
 from kip848_client.cli.shared.tables import table
 from kip848_client.errors import (
     BrokerError,
@@ -104,11 +104,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             )
         elif name != "list":
             action.add_argument("topics", metavar="NAME", nargs="+")
-        action.add_argument(
-            "--timeout", metavar="SECONDS", type=request_timeout, default=10.0, help="for each request (10)"
-        )
-        action.add_argument("--json", action="store_true", help="print JSON")
-        add_client_arguments(action)
+        add_question_arguments(action)
 
 
 def run(arguments: argparse.Namespace) -> int:

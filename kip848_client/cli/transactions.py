@@ -23,8 +23,8 @@ import msgspec
 
 from kip848_client.admin import Admin, HangingTransaction, TransactionDescription
 from kip848_client.admin.results import raise_all
-from kip848_client.cli.shared.options import request_timeout
-from kip848_client.cli.shared.properties import add_client_arguments, read_properties
+from kip848_client.cli.shared.options import add_question_arguments
+from kip848_client.cli.shared.properties import read_properties
 from kip848_client.cli.shared.tables import table
 from kip848_client.errors import ConfigError, IllegalStateError, Kip848Error
 from kip848_client.json_text import to_json
@@ -95,11 +95,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                 default=_HANGING_MS / 1000,
                 help="whose producers have written nothing for so long (900)",
             )
-        action.add_argument(
-            "--timeout", metavar="SECONDS", type=request_timeout, default=10.0, help="for each question (10)"
-        )
-        action.add_argument("--json", action="store_true", help="print one JSON object")
-        add_client_arguments(action)
+        add_question_arguments(action)
 
 
 def run(arguments: argparse.Namespace) -> int:

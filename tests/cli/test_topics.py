@@ -304,7 +304,7 @@ def test_an_option_that_cannot_be_read_is_refused_before_a_request(
         (("topics", "describe", "nope"), "there is no topic 'nope'"),
         (("topics", "alter", "nope", "--partitions", "3"), "UNKNOWN_TOPIC_OR_PARTITION(3)"),
         (("topics", "alter", "orders"), "nothing to change"),
-        (("consume", "nope", "--from", "beginning"), "'nope'"),
+        (("consume", "nope", "--from", "beginning"), "there is no topic 'nope'"),
         (("consume", "^nothing-.*"), "no topic matches ^nothing-.*"),
         (("consume", "orders", "--partition", "7"), "topic 'orders' has the partitions 0 to 0"),
         (("consume", "orders", "--max", "0"), "at least one record is needed"),

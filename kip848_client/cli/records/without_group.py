@@ -11,7 +11,7 @@ from kip848_client.admin import Admin
 from kip848_client.admin.results import raise_all
 from kip848_client.admin.topics import IsolationLevel
 from kip848_client.cli.records.places import Place, find
-from kip848_client.errors import ConfigError
+from kip848_client.errors import BrokerError, ConfigError, ErrorCode, Kip848Error, error_for_code
 from kip848_client.model import INTERNAL_TOPICS, NamedPartition, OffsetRange
 
 BATCH_RECORDS: Final = 500
@@ -55,13 +55,21 @@ def _partitions(
         if not names:
             raise ConfigError(f"no topic matches {' or '.join(one.pattern for one in patterns)}")
     found = admin.list_topics(names, timeout_s=timeout_s)
-    raise_all(list(found.errors.values()))
+    raise_all(map(_worded, found.errors.items()))
     for name in names:
         count = found.values[name].partitions
         for number in range(count) if numbers is None else sorted(set(numbers)):
             if not 0 <= number < count:
                 raise ConfigError(f"--partition {number}: topic {name!r} has the partitions 0 to {count - 1}")
             yield NamedPartition(name, number)
+
+
+def _worded(refused: tuple[str, Kip848Error]) -> Kip848Error:
+    name, error = refused
+    if isinstance(error, BrokerError) and error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        text = f"there is no topic {name!r}, or this user may not DESCRIBE it; see kip848 topics list"
+        return error_for_code(error.code, text)
+    return error
 
 
 def read(

@@ -308,15 +308,17 @@ class Driver(ABC):
         attempts = "" if work.attempt == 1 else f" after {work.attempt} attempts"
         if not self.core.knows(work):
             return  # its partition belongs to another member, which begins with it
+        self._stop_at(work, error, f"the handler failed for {_place(work)}{attempts}")
+        self.core.give_up(work, now_ms())
+
+    def _stop_at(self, work: Work, error: BaseException, what: str) -> None:
         failure = ProcessingError(
-            f"the handler failed for {_place(work)}{attempts}: {describe(error)}; it is not committed, and the "
-            "next start begins with it",
+            f"{what}: {describe(error)}; it is not committed, and the next start begins with it",
             records=tuple(work.records),
             attempt=work.attempt,
         )
         failure.__cause__ = error
         self.stop(failure)
-        self.core.give_up(work, now_ms())
 
     def _bury(self, work: Work, error: BaseException) -> None:
         """Send the dead letters of a work; it is done when all are acknowledged, and stops processing if one fails."""
@@ -440,14 +442,7 @@ class Driver(ABC):
             work.outputs = None
         else:
             self._no_more_slices = True
-            failure = ProcessingError(
-                f"a record that the handler produced for {_place(work)} cannot be written: {describe(error)}; it is "
-                "not committed, and the next start begins with it",
-                records=tuple(work.records),
-                attempt=work.attempt,
-            )
-            failure.__cause__ = error
-            self.stop(failure)
+            self._stop_at(work, error, f"a record that the handler produced for {_place(work)} cannot be written")
 
     def _put_letters(self, work: Work, error: BaseException) -> None:
         assert self._letters is not None
