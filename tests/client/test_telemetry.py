@@ -419,9 +419,8 @@ def test_a_worker_tells_how_it_does(seen: Seen) -> None:
 
 def test_what_is_read_and_what_is_left_is_measured(broker: EmbeddedBroker, seen: Seen) -> None:
     """Operators promise a lag in seconds, and buy machines for a throughput."""
-    for partition, count in ((0, 3), (1, 1)):
-        for _ in range(count):
-            broker.produce("orders", "value", key="k", partition=partition)
+    for partition in (0, 1, 0, 1):  # either may be read first, and is then behind by one record
+        broker.produce("orders", "value", key="k", partition=partition)
 
     def lags(name: str) -> dict[object, float]:
         consumer.health()  # a probe has them measured at once, and a collection only after a second
@@ -432,7 +431,7 @@ def test_what_is_read_and_what_is_left_is_measured(broker: EmbeddedBroker, seen:
         consumer.subscribe(["orders"])
         wait_until(lambda: consumer.consume(1, 0.1))
         wait_until(lambda: sum(lags("records.lag").values()) == 3, what="one of four records read")
-        assert seen.value("records.lag.max") >= 2
+        assert seen.value("records.lag.max") == 2
         behind = [seconds for seconds in lags("lag.seconds").values() if seconds]
         assert len(behind) == 1, "of the partition that is begun"
         assert behind[0] < 60
