@@ -151,6 +151,17 @@ def test_a_close_whose_commit_is_stale_until_the_end_returns() -> None:
     assert member.phase() is Phase.LEAVE_REVOKING
 
 
+def test_a_close_that_loses_its_coordinator_gives_up_a_commit_that_waits_for_an_epoch() -> None:
+    """R116: no coordinator is looked up any more, so no new epoch comes, and close() would wait for its time-out."""
+    member = stable()
+    call = member.commit(positions(t_0=5), timeout_ms=20_000)
+    member.answer_commit(ErrorCode.STALE_MEMBER_EPOCH)
+    member.leave(closing=True)
+    assert not member.emitted(CommitDone)
+    member.step(CoordinatorDisconnected(1))
+    assert isinstance(member.commit_error(call), CommitFailedError)
+
+
 def test_the_application_hears_of_automatic_commits_too() -> None:
     """on_commit of the configuration, and the journal, want to know that positions are safe, or are not."""
     member = auto_committing(max_poll_interval_ms=300_000)

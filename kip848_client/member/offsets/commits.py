@@ -240,6 +240,9 @@ class Commits:
         if context.subscribed and epoch == NO_EPOCH:
             self._end(commit, self._failed(commit, "this consumer is not a member of the group now", commit.last_error))
             return
+        if context.link is None and context.closing:
+            self._end(commit, self._failed(commit, "the consumer closes and no coordinator is known", None))
+            return
         if commit.awaits_epoch and epoch == commit.sent_epoch:
             return
         if commit.kind not in _AUTOMATIC and (commit.incarnation != context.incarnation or commit.awaits_epoch):
@@ -247,11 +250,7 @@ class Commits:
             if not commit.offsets:
                 self._end(commit, self._failed(commit, "the partitions moved to another member", commit.last_error))
                 return
-        if context.link is None:
-            if context.closing:
-                self._end(commit, self._failed(commit, "the consumer closes and no coordinator is known", None))
-            return
-        if context.now_ms >= commit.backoff.ready_ms:
+        if context.link is not None and context.now_ms >= commit.backoff.ready_ms:
             self._send(commit)
 
     def _take_out_moved(self, commit: _Commit) -> None:
