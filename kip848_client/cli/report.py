@@ -31,7 +31,7 @@ from kip848_client.plain_text import counted, printable
 from kip848_client.report import Figures, Timeline, build_timelines, figures_of
 from kip848_client.report.findings import Finding, at_rest, findings_of, worst_first
 from kip848_client.report.html import render_html
-from kip848_client.report.periods import clock, compare_periods, parse_period
+from kip848_client.report.periods import clock, compare_periods, is_date, parse_period
 from kip848_client.report.png import draw_timeline
 from kip848_client.report.summary import bounds_sentence, duration, spread_sentence
 
@@ -157,7 +157,8 @@ def _sentences(figures: Figures) -> list[str]:
     }  # fmt: skip
     lines.append(f"  {'commits':<24} " + (", ".join(f"{n:,} {end}" for end, n in ends.items() if n) or "none"))
     lines += [f"    {error}: {count:,}" for error, count in commits.errors.items()]
-    lines.append("  " + (", ".join(f"{kind} marks: {count}" for kind, count in figures.marks.items()) or "no marks"))
+    if figures.marks:
+        lines.append(f"  {'marks':<24} " + ", ".join(f"{count:,} {kind}" for kind, count in figures.marks.items()))
     lines += [f"  note: {note}" for note in figures.notes]
     if figures.two_readers:
         lines.append(f"  {'READ BY TWO AT ONCE':<24} {', '.join(figures.two_readers)}")
@@ -170,7 +171,8 @@ def _at_least(figures: Figures) -> str:
 
 
 def _findings(findings: Sequence[Finding]) -> list[str]:
-    lines = ["what went wrong, the worst first:"] if findings else ["nothing went wrong"]
+    zone = " (UTC)" if findings and is_date(findings[0].start_ms) else ""
+    lines = [f"what went wrong, the worst first{zone}:"] if findings else ["nothing went wrong"]
     like_it: Counter[tuple[str, str]] = Counter()
     shown = []
     for each in findings:

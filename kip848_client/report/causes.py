@@ -161,7 +161,7 @@ class Story:
             again = duration(back.at_ms - gone.at_ms)
             return Cause("hung", (name,), f"{name} hung or lost its connection ({why}), and came back after {again}")
         if known == "died":
-            after = f"; {back.client} joined {duration(back.at_ms - gone.at_ms)} later" if back else ""
+            after = f"; {back.client} joined {duration(back.at_ms - gone.at_ms)} after its removal" if back else ""
             return Cause(
                 "died", (name,), f"{name} died or lost its connection ({silent or 'its session ended'}){after}"
             )

@@ -211,7 +211,7 @@ def figures_of(timeline: Timeline) -> Figures:
         commits=_commits(counts.commits),
         marks=dict(sorted(counts.marks.items())),
         by_member=_by_member(timeline, owned.values(), handovers),
-        bounds=Counter(each.rests for each in handovers if each.rests != "exact"),
+        bounds=Counter(each.rests for each in handovers if each.gap_ms and each.rests != "exact"),
         empty_ms=sum(span.end_ms - span.start_ms for span in _empty(timeline)),
         notes=_notes(timeline, handovers),
     )

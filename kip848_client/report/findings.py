@@ -16,13 +16,14 @@ import msgspec
 from kip848_client.plain_text import counted
 from kip848_client.report.causes import MOVE_MS, NAMED, Story, between, cause_of, named
 from kip848_client.report.figures import Figures, Handover, Rebalance, Rests, figures_of, handovers_of, owners_of
+from kip848_client.report.lanes import natural
 from kip848_client.report.lives import Departure
 from kip848_client.report.summary import duration
 from kip848_client.report.timeline import Timeline
 
 Kind: TypeAlias = Literal[
-    "no reader", "stand-still", "died", "never acknowledged", "flapping", "many rebalances", "slow revocation",
-    "static expired", "switch", "deploy",
+    "no reader", "stand-still", "died", "no members", "never acknowledged", "flapping", "many rebalances",
+    "slow revocation", "static expired", "switch", "deploy",
 ]  # fmt: skip
 KINDS: Final[tuple[Kind, ...]] = Kind.__args__  # type: ignore[attr-defined]
 """From the worst to the least."""
@@ -35,6 +36,9 @@ FLAPS: Final = 3
 """A client that went so often within an hour, for each of its members, is flapping."""
 FLAPS_A_DAY: Final = 6
 MANY_AN_HOUR: Final = 10
+WHICH_MAX: Final = 100
+_STOPPED_MS: Final = 10_000.0
+"""A group that had no members for less than this at the end of the log may be in a restart."""
 _HOUR_MS: Final = 3_600_000
 _DAY_MS: Final = 24 * _HOUR_MS
 _AGAIN_MS: Final = 600_000.0
@@ -52,6 +56,7 @@ class Finding(msgspec.Struct, frozen=True):
             ``coordinator moved``, ``slow revocation`` or the reason of the epoch; otherwise empty.
         who: client ids with their hosts.
         text: all of it, as a sentence.
+        which: the names of these partitions, at most `WHICH_MAX` of them.
     """
 
     kind: Kind
@@ -63,6 +68,7 @@ class Finding(msgspec.Struct, frozen=True):
     why: str
     who: Sequence[str]
     text: str
+    which: Sequence[str] = ()
 
     @property
     def badness(self) -> tuple[int, float]:
@@ -86,6 +92,7 @@ def findings_of(
             *_without_owner(timeline),
             *still,
             *_deaths(timeline, still),
+            *_without_members(timeline, story),
             *_revocations(timeline),
             *_flapping(timeline, story),
             *_many(timeline, story, rebalances),
@@ -105,8 +112,12 @@ def at_rest(timelines: Sequence[Timeline], findings: Sequence[Finding]) -> list[
     bad = {each.group_id for each in findings}
     good = [timeline.group_id for timeline in timelines if timeline.group_id not in bad]
     told = [f"nothing in {len(good):,} of {counted(len(timelines), 'group')}: {named(good)}"] if good and bad else []
-    if any(each.coordinated for each in timelines) and all(each.kind != "no reader" for each in findings):
-        told.append("at the end of the log every partition of a group with members had an owner")
+    coordinated = [each for each in timelines if each.coordinated]
+    if coordinated and all(each.kind != "no reader" for each in findings):
+        told.append("at the end of the log every partition of a group with members had a counted owner")
+    empty = [each.group_id for each in coordinated if _last_state(each) == "Empty"]
+    if empty:
+        told.append(f"{counted(len(empty), 'group')} had no members then: {named(empty)}")
     return told
 
 
@@ -124,7 +135,9 @@ def _stand_stills(
     long = [each for each in handovers if each.gap_ms is not None and each.gap_ms >= STILL_MS]
     for together in _overlapping(long):
         longest = max(together, key=lambda each: each.gap_ms or 0.0)
-        partitions = len({each.partition for each in together})
+        which = sorted({each.partition for each in together}, key=natural)
+        partitions, all_of_them = len(which), len(timeline.partitions)
+        names = "" if partitions == all_of_them else f" ({named(which)})"
         cause = cause_of(story, together, rebalances)
         rests = "" if longest.rests == "exact" else f"{longest.rests} "
         yield Finding(
@@ -136,10 +149,11 @@ def _stand_stills(
             partitions=partitions,
             why=cause.why,
             who=cause.who,
-            text=f"{partitions} of {counted(len(timeline.partitions), 'partition')} had no reader for "
+            text=f"{partitions} of {counted(all_of_them, 'partition')}{names} had no reader for "
             f"{rests}{duration(longest.gap_ms or 0.0)}"
             + (f": {cause.text}" if cause.text else "")
             + _late_start(longest),
+            which=which[:WHICH_MAX],
         )
 
 
@@ -194,8 +208,7 @@ def _overlapping(handovers: Iterable[Handover]) -> Iterator[list[Handover]]:
 
 def _without_owner(timeline: Timeline) -> Iterator[Finding]:
     """Partitions that no member has at the end of the log."""
-    last = timeline.states[-1].text if timeline.states else ""
-    if not timeline.coordinated or last in {"Empty", "Dead", ""}:
+    if not timeline.coordinated or _last_state(timeline) in {"Empty", "Dead", ""}:
         return
     since: dict[str, float] = {}
     owned = owners_of(timeline)
@@ -216,8 +229,25 @@ def _without_owner(timeline: Timeline) -> Iterator[Finding]:
             why="",
             who=(),
             text=f"{counted(len(since), 'partition')} had no owner at the end of the log, for at least "
-            f"{duration(timeline.end_ms - begin_ms)}: {named(sorted(since))}",
+            f"{duration(timeline.end_ms - begin_ms)}: {named(sorted(since, key=natural))}",
+            which=sorted(since, key=natural)[:WHICH_MAX],
         )
+
+
+def _without_members(timeline: Timeline, story: Story) -> Iterator[Finding]:
+    """A group that all members have left, by the end of the log: it was stopped, or something stopped it."""
+    if not timeline.coordinated or _last_state(timeline) != "Empty" or not story.departures:
+        return
+    last = story.departures[-1]
+    ms = timeline.end_ms - last.at_ms
+    if ms >= _STOPPED_MS:
+        cause = story.why(last)
+        text = f"the group had no members at the end of the log, for {duration(ms)}; the last one: {cause.text}"
+        yield Finding("no members", timeline.group_id, last.at_ms, ms, "at least", 0, cause.why, cause.who, text)
+
+
+def _last_state(timeline: Timeline) -> str:
+    return timeline.states[-1].text if timeline.states else ""
 
 
 def _revocations(timeline: Timeline) -> Iterator[Finding]:
@@ -250,18 +280,30 @@ def _flapping(timeline: Timeline, story: Story) -> Iterator[Finding]:
     for client, departures in left.items():
         times = joined[client]
         at_once = _at_once(times, ends[client])
-        hour = _densest(departures, _HOUR_MS, key=lambda each: each.at_ms)
-        day = _densest(departures, _DAY_MS, key=lambda each: each.at_ms)
-        went = hour if len(hour) >= FLAPS * at_once else day if len(day) >= FLAPS_A_DAY * at_once else ()
-        if not went or len(times) <= at_once:
+        for least, within_ms in ((FLAPS, _HOUR_MS), (FLAPS_A_DAY, _DAY_MS)):
+            went = _densest(departures, within_ms, key=lambda each: each.at_ms)
+            stayed = _stayed(story, client, went[0].at_ms, went[-1].at_ms)
+            if len(went) >= least * max(1, at_once - stayed):
+                break
+        else:
+            continue
+        if len(times) <= at_once:
             continue
         causes = Counter(why for each in went if (why := story.why(each).why))
         told = ", ".join(f"{count:,} {why}" for why, count in causes.most_common())
         start_ms, ms = went[0].at_ms, went[-1].at_ms - went[0].at_ms
         again = len(between(times, start_ms, went[-1].at_ms + _AGAIN_MS, key=float))
         text = f"{client} went {len(went):,} times in {duration(ms)}, and joined again {again:,} times"
+        if stayed:
+            text += f" (beside {counted(stayed, 'member')} with the same client id and host, which stayed)"
         finding = _of_member("flapping", timeline, start_ms, ms, client, text + (f": {told}" if told else ""))
         yield msgspec.structs.replace(finding, why=causes.most_common(1)[0][0] if causes else "")
+
+
+def _stayed(story: Story, client: str, start_ms: float, end_ms: float) -> int:
+    """How many members of one client id were there all the time."""
+    stayed = {each.who for each in story.arrivals if each.client == client and each.at_ms <= start_ms}
+    return len(stayed - {each.who for each in story.departures if each.at_ms <= end_ms})
 
 
 def _at_once(joined: Sequence[float], left: Sequence[float]) -> int:

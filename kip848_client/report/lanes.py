@@ -65,14 +65,11 @@ def build_timelines(events: Iterable[JournalEvent]) -> list[Timeline]:
     groups = list(dict.fromkeys(event.group_id for event in ordered if event.group_id is not None))
     start_ms, end_ms = float(ordered[0].ts_ms), float(ordered[-1].ts_ms)
     names = MemberNames(ordered)
-    made = []
-    for group_id in groups:
-        builder = LaneBuilder(group_id, names, start_ms=start_ms)
-        for event in ordered:
-            if event.group_id in {None, group_id}:
-                builder.add(event)
-        made.append(builder.finish(end_ms=max(end_ms, start_ms + 1)))
-    return made
+    builders = {group_id: LaneBuilder(group_id, names, start_ms=start_ms) for group_id in groups}
+    for event in ordered:
+        for builder in builders.values() if event.group_id is None else [builders[event.group_id]]:
+            builder.add(event)
+    return [builder.finish(end_ms=max(end_ms, start_ms + 1)) for builder in builders.values()]
 
 
 class _OpenSpans:
@@ -271,7 +268,8 @@ class LaneBuilder:
             self._stop_reading(who, at_ms)
             self._own_states.clear(who, at_ms)
         kind: MarkKind = "failure" if reason.endswith("timeout") else "life"
-        self._keep_mark(at_ms, who, kind, f"leaves the group: {reason.replace('_', ' ')}")
+        why = "left or removed" if reason == "removed" else reason.replace("_", " ")  # a record does not say which
+        self._keep_mark(at_ms, who, kind, f"leaves the group: {why}")
         self._has_revoked(who, at_ms, end="gone")
 
     def _target_computed(self, event: JournalEvent, who: str, at_ms: float) -> None:

@@ -22,6 +22,8 @@ WORST: Final = 20
 CAUSES: Final = 10
 _A_REAL_CLOCK_MS: Final = 100_000_000_000
 """Times beyond this are since 1970; a simulation's begin at 0."""
+_YEAR_10_000_MS: Final = 253_402_300_800_000
+"""Times from this on have no date."""
 _DAY_MS: Final = 86_400_000
 
 
@@ -245,10 +247,15 @@ def comparison_lines(comparison: Comparison) -> Iterator[str]:
 
 def clock(ms: float) -> str:
     """A moment as a date, or as time since the beginning of a virtual clock."""
-    if ms < _A_REAL_CLOCK_MS:
+    if not is_date(ms):
         return f"{ms / 1000:.3f} s"
     written = dt.datetime.fromtimestamp(ms / 1000, dt.UTC).strftime("%Y-%m-%d %H:%M:%S")
     return written.removesuffix(":00").removesuffix(" 00:00")
+
+
+def is_date(ms: float) -> bool:
+    """Whether a moment is one of a real clock, and not of a virtual one."""
+    return _A_REAL_CLOCK_MS <= ms < _YEAR_10_000_MS
 
 
 def _moment(text: str) -> float:

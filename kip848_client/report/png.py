@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kip848_client.errors import Kip848Error
 from kip848_client.plain_text import printable
-from kip848_client.report.periods import CAUSES, clock
+from kip848_client.report.periods import CAUSES, clock, is_date
 from kip848_client.report.timeline import Span, Timeline
 
 if TYPE_CHECKING:
@@ -106,7 +106,8 @@ def draw_timeline(timeline: Timeline, path: Path) -> None:
             tick.set_bbox({"facecolor": look.colour, "hatch": look.hatch, "edgecolor": "white", "alpha": 0.5, "pad": 1})
     axes.set_ylim(len(labels) - 0.5, -0.8)
     axes.set_xlim(0, _seconds(timeline, timeline.end_ms))
-    axes.set_xlabel("seconds")
+    start_ms = timeline.start_ms
+    axes.set_xlabel(f"seconds since {clock(start_ms)} UTC" if is_date(start_ms) else "seconds")
     group = _drawable(timeline.group_id)
     axes.set_title(
         f"group {group}: which member reads which partition (thin: owner by the coordinator)"

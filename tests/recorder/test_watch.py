@@ -6,6 +6,7 @@ import io
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from confluent_kafka import TopicPartition
 
@@ -142,7 +143,42 @@ def test_lines_tell_what_changes_and_nothing_twice() -> None:
     view.take(event("member_left", "one", reason="removed", at_ms=7_000))
     for _ in range(3):
         lines.show(view, now_ms=NOW_MS)
-    assert stream.getvalue().count("one left") == 1
+    assert stream.getvalue().count("one is gone") == 1
+
+
+def classic_assigned(who: str, *partitions: int) -> JournalEvent:
+    """A member with the client id that many share; classic member ids begin with it."""
+    assigned: JsonValue = {"orders": list(partitions)}
+    shown = event("member_assignment_changed", f"kafka-python-{who}", state="STABLE", assigned=assigned)
+    return msgspec.structs.replace(shown, client_id="kafka-python")
+
+
+def test_a_classic_member_does_not_wait_for_what_it_had_before() -> None:
+    """Each generation has its own assignment: partitions that went to another member are not this one's any more."""
+    view = GroupView("billing")
+    view.take(event("classic_generation_began", protocol="range", epoch=1))
+    view.take(classic_assigned("one", 0, 1))
+    view.take(event("classic_generation_began", protocol="range", epoch=2))
+    view.take(classic_assigned("one", 0))
+    view.take(classic_assigned("two", 1))
+    assert [view.waits(each) for each in view.sorted_members()] == [[], []]
+    view.take(classic_assigned("two"))
+    assert view.free == []
+    names = [each.name for each in view.sorted_members()]
+    assert names == ["kafka-python one", "kafka-python two"], "eight letters of the whole id are the same"
+
+
+def test_a_member_that_was_silent_before_it_went_is_not_said_to_have_left() -> None:
+    """A record does not say whether a member left or died; "left" sends the reader to look for a deploy."""
+    view = GroupView("billing")
+    for each in commits_until_one_is_silent():
+        view.take(each)
+    for at_ms, who, reason in ((22_000, "one", "removed"), (16_100, "two", "removed")):
+        view.take(event("member_left", who, reason=reason, at_ms=at_ms))
+    assert [each.text for each in view.lines][-2:] == [
+        "one is gone; its last commit was 12.0 s before",
+        "two is gone",
+    ]
 
 
 def test_a_group_is_watched_on_a_broker(kip848_broker: EmbeddedBroker, capsys: pytest.CaptureFixture[str]) -> None:

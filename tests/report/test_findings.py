@@ -60,8 +60,8 @@ def test_a_member_that_was_silent_before_it_was_removed_has_died() -> None:
     assert _told(finding) == ("stand-still", "died", 14_000, "at most", 2)
     assert list(finding.who) == ["a-client (10.0.0.1)"]
     assert finding.text == (
-        "2 of 3 partitions had no reader for at most 14.00 s: a-client (10.0.0.1) died or lost its connection "
-        "(silent for 12.00 s before)"
+        "2 of 3 partitions (t-0, t-1) had no reader for at most 14.00 s: a-client (10.0.0.1) died or lost its "
+        "connection (silent for 12.00 s before)"
     )
 
 
@@ -265,6 +265,24 @@ def test_a_client_that_comes_back_every_two_hours_is_flapping_and_one_that_is_de
     assert _found(group_became(0, "Stable"), *restarts(*(week * 168 * HOUR_MS for week in range(8)))) == []
 
 
+def test_a_client_that_flaps_beside_others_of_the_same_name_is_flapping() -> None:
+    """Clients without a client.id of their own have one name on a host: the steady ones must not hide the one."""
+
+    def same(each: JournalEvent) -> JournalEvent:
+        return msgspec.structs.replace(each, client_id="rdkafka")
+
+    events = [same(joined(0, "a")), same(joined(0, "b")), counted(0, "a", 0), counted(0, "b", 1)]
+    for index in range(4):
+        at_ms = 10_000 * (index + 1)
+        events += [same(joined(at_ms, f"c{index}")), same(left(at_ms + 5_000, f"c{index}", "leave"))]
+    (finding,) = _found(*events)
+    assert (finding.kind, finding.ms) == ("flapping", 30_000)
+    assert finding.text == (
+        "rdkafka (10.0.0.1) went 4 times in 30.00 s, and joined again 3 times "
+        "(beside 2 members with the same client id and host, which stayed): 3 restart, 1 left"
+    )
+
+
 def test_what_a_member_does_not_give_up_and_what_no_member_has_is_found() -> None:
     """A group that waits for one member looks busy, and nothing else is wrong with it."""
     target: JsonValue = {"a": {"t": [0]}, "b": {"t": [1, 2]}}
@@ -336,8 +354,25 @@ def test_what_is_not_wrong_is_said_too() -> None:
     findings = [each for timeline in timelines for each in findings_of(timeline)]
     assert at_rest(timelines, findings) == [
         "nothing in 1 of 2 groups: well",
-        "at the end of the log every partition of a group with members had an owner",
+        "at the end of the log every partition of a group with members had a counted owner",
     ]
+
+
+def test_a_group_that_all_members_have_left_is_found() -> None:
+    """A service that was scaled to 0 reads nothing, and a report that says "nothing in this group" hides it."""
+    events = [
+        *(joined(0, "a"), joined(0, "b"), counted(0, "a", 0), counted(0, "b", 1), group_became(0, "Stable")),
+        *(left(20_000, "a", "leave"), left(21_000, "b", "leave"), group_became(21_000, "Empty")),
+    ]
+    ended = said(81_000, "faults_ended", source="simulation")
+    (timeline,) = build_timelines([*events, msgspec.structs.replace(ended, group_id=None)])
+    (finding,) = findings_of(timeline)
+    assert (finding.kind, finding.start_ms, finding.ms, finding.why) == ("no members", 21_000, 60_000, "left")
+    assert finding.text == (
+        "the group had no members at the end of the log, for 60.00 s; the last one: b-client (10.0.0.1) left"
+    )
+    assert at_rest([timeline], [finding])[-1] == "1 group had no members then: orders"
+    assert _found(*events) == [], "it may be in a restart"
 
 
 def test_a_group_at_rest_has_no_findings() -> None:
@@ -370,7 +405,21 @@ def test_what_other_settings_would_have_saved_is_played_with_the_groups_own_shap
     log.write_text("".join(f"{each.to_json()}\n" for each in _a_death(last_commit_ms=8_000)), encoding="utf-8")
     assert main(["report", str(log), "--what-if"]) == 0
     told = capsys.readouterr().out
-    assert told.startswith("what went wrong, the worst first:\n  8.000 s  orders: 2 of 3 partitions had no reader for ")
+    assert told.startswith("what went wrong, the worst first:\n  8.000 s  orders: 2 of 3 partitions (t-0, t-1) had no ")
     assert "if a node dies (a group on KIP-848 of 2 members and 3 partitions" in told
+    assert "1 life" in told
     longest = {name: float(s) for name, s in re.findall(r"  (\S[\w= ]+\S) +one partition unread for ([\d.]+) s", told)}
     assert longest["session=10000"] < 15 < 40 < longest["as it is"]
+
+
+def test_static_membership_is_played_for_a_deploy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whether it would have helped in last night's deploy is the question; the answer was an error about a time-out."""
+    log = tmp_path / "log.jsonl"
+    events = [joined(0, "a"), joined(0, "b", "/10.0.0.2"), counted(0, "a", 0, 1), counted(0, "b", 2)]
+    events += [group_became(0, "Stable"), left(8_000, "a", "leave"), counted(12_000, "b", 0, 1, 2)]
+    log.write_text("".join(f"{each.to_json()}\n" for each in [*events, joined(13_000, "a2")]), encoding="utf-8")
+    assert main(["report", str(log), "--what-if"]) == 0
+    told = capsys.readouterr().out
+    assert "orders, if its members restart one by one (a group on KIP-848 of 2 members" in told
+    moved = dict(re.findall(r"  (\S[\w=,]+) +one partition unread for .*, (\d+) moved", told))
+    assert moved["static=yes"] == moved["heartbeat=1000,static=yes"] == "0"

@@ -19,25 +19,26 @@ from kip848_client.simulation.what_if import Job, Shape, play_job
 
 _PLAYS: Final[Mapping[str, str]] = {
     "died": "a node dies",
-    **dict.fromkeys(("deploy", "restart", "late poll", "left"), "rolling restart"),
+    **dict.fromkeys(("deploy", "restart", "left"), "rolling restart"),
     "member joined": "one joins",
 }
 """Cause of a stand-still -> the play that is like it."""
 _SEEDS: Final = range(5)
-_GROUPS: Final = 3
+_IF: Final[Mapping[str, str]] = {"rolling restart": "its members restart one by one", "one joins": "a member joins"}
+_PLAYED: Final = 4
 _MEMBERS_MAX: Final = 50
 _PARTITIONS_MAX: Final = 1_000
 
 
 def savings(timelines: Sequence[Timeline], findings: Sequence[Finding]) -> Iterator[str]:
-    """Sentences about the worst stand-still of each group."""
+    """Sentences about the worst stand-still of each group and play."""
     by_id = {timeline.group_id: timeline for timeline in timelines}
-    told: set[str] = set()
+    told: set[tuple[str, str]] = set()
     for finding in findings:
         name = _PLAYS.get(finding.why)
-        if finding.kind != "stand-still" or name is None or finding.group_id in told or len(told) == _GROUPS:
+        if finding.kind != "stand-still" or name is None or (finding.group_id, name) in told or len(told) == _PLAYED:
             continue
-        told.add(finding.group_id)
+        told.add((finding.group_id, name))
         shape = shape_of(by_id[finding.group_id])
         if shape.members > _MEMBERS_MAX or shape.partitions > _PARTITIONS_MAX:
             yield f"{finding.group_id}: too large to be played here: kip848 sweep --like {finding.group_id}"
@@ -67,18 +68,18 @@ def shape_of(timeline: Timeline) -> Shape:
 
 
 def _of_group(group_id: str, shape: Shape, name: str) -> Iterator[str]:
-    texts = [f"static={'no' if shape.statics else 'yes'}", "heartbeat=1000"]
-    texts.append("session=10000" if name == "a node dies" else "session=90000")
+    static = f"static={'no' if shape.statics else 'yes'}"
+    texts = [static, "heartbeat=1000", "session=10000" if name == "a node dies" else f"heartbeat=1000,{static}"]
     settings = [AS_IT_IS, *map(read_setting, texts)]
     jobs = [Job(name, setting, seed) for setting in settings for seed in _SEEDS]
     rows = list(summarize(jobs, (play_job(shape, job) for job in jobs)))
     yield (
-        f"{group_id}, if {name} (a group on KIP-848 of {counted(shape.members, 'member')} and "
+        f"{group_id}, if {_IF.get(name, name)} (a group on KIP-848 of {counted(shape.members, 'member')} and "
         f"{counted(shape.partitions, 'partition')}, sessions of 45 s and heartbeats every 5 s, played "
         f"{counted(len(_SEEDS), 'time')}):"
     )
     for row in rows:
         yield (
-            f"  {row.setting:<16} one partition unread for {duration(row.unread_max.p50_ms or 0.0)}, all together "
+            f"  {row.setting:<26} one partition unread for {duration(row.unread_max.p50_ms or 0.0)}, all together "
             f"{duration(row.unread.p50_ms or 0.0)}, {row.moved.p50_ms or 0:,.0f} moved"
         )

@@ -17,7 +17,8 @@ from kip848_client.cli.shared.tables import name_partitions
 from kip848_client.journal import JournalEvent, JsonValue
 from kip848_client.model import NamedPartition
 from kip848_client.plain_text import printable
-from kip848_client.report.lives import CommitTimes
+from kip848_client.report.lives import UNUSUAL_MS_MIN, CommitTimes
+from kip848_client.report.names import member_name
 
 LINES_KEPT: Final = 12
 _COMMIT_WINDOW_MS: Final = 10_000
@@ -83,6 +84,7 @@ class GroupView:
         self.lines_said = 0
         self.progress: Mapping[NamedPartition, Progress] = {}
         self.changes = 0
+        self._is_classic = False
         self._commits: Final[deque[int]] = deque()
         self._last_commit_ms = 0
 
@@ -228,8 +230,10 @@ class GroupView:
             case "group_epoch_bumped":
                 yield f"epoch {event.group_epoch}: {str(fields.get('reason')).replace('_', ' ')}"
             case "classic_generation_began":
+                self._is_classic = True
                 yield f"generation {event.group_epoch} begins"
             case "group_converted":
+                self._is_classic = fields.get("type") == "classic"
                 yield f"the group is a {fields.get('type')} group now"
             case "target_assignment_computed":
                 for member_id, target in _items(fields.get("members")):
@@ -259,21 +263,30 @@ class GroupView:
             return
         del self.members[member.member_id]
         self._rename()
-        yield f"{member.name} is replaced" if reason == "replaced" else f"{member.name} left"
+        last_ms = None if member.commits is None else int(member.commits.last_ms)
+        match reason:
+            case "replaced":
+                yield f"{member.name} is replaced"
+            case "leave":
+                yield f"{member.name} left"
+            case _ if last_ms is not None and event.ts_ms - last_ms >= UNUSUAL_MS_MIN:
+                yield f"{member.name} is gone; its last commit was {(event.ts_ms - last_ms) / 1000:.1f} s before"
+            case _:  # a record does not say whether a member left or died
+                yield f"{member.name} is gone"
 
     def _assigned(self, event: JournalEvent) -> Iterator[str]:
         member = self._member(event.member_id or "", event.client_id, event.ts_ms)
         pending = _partitions(event.fields.get("pending_revocation"))
         owned = _partitions(event.fields.get("assigned")) | pending
         member.epoch, member.state = event.member_epoch, str(event.fields.get("state"))
+        if self._is_classic or not (member.target or member.owned):  # a classic member has no other target
+            member.target = owned - pending
         if owned == member.owned and pending == member.pending:
             return
         gained, lost = owned - member.owned, member.owned - owned
         if owned != member.owned or not member.since_ms:
             member.since_ms = event.ts_ms
         member.owned, member.pending = owned, pending
-        if not member.target:
-            member.target = owned - pending
         parts = [f"gets {name_partitions(gained)}"] if gained else []
         parts += [f"gave up {name_partitions(lost)}"] if lost else []
         parts += [f"must give up {name_partitions(pending)}"] if pending else []
@@ -300,7 +313,7 @@ class GroupView:
         names = Counter(member.client_id for member in self.members.values())
         for member in self.members.values():
             shared = names[member.client_id] > 1
-            member.name = printable(f"{member.client_id} {member.member_id[:8]}" if shared else member.client_id)
+            member.name = printable(member_name(member.client_id, member.member_id, shared=shared))
 
     def _say(self, ts_ms: int, text: str) -> None:
         self.changes += 1

@@ -59,7 +59,7 @@ FIGURE_TABLES: Final[Mapping[str, Mapping[str, pa.DataType]]] = {
     },
     "findings": {
         "kind": _TEXT, "start_ms": _MS, "ms": _MS, "rests": _TEXT, "partitions": _COUNT, "why": _TEXT, "who": _TEXTS,
-        "text": _TEXT, "badness": _MS,
+        "text": _TEXT, "which": _TEXTS, "badness": _MS,
     },
     "states": {"state": _TEXT, "start_ms": _MS, "end_ms": _MS},
     "revocations": {"member": _TEXT, "took": _SPREAD},
@@ -288,7 +288,10 @@ def _tables(timeline: Timeline, figures: Figures, more: Mapping[MarkKind, int]) 
     changes_of_owner = handovers_of(timeline)
     for finding in findings_of(timeline, figures, changes_of_owner):
         rank, less = finding.badness
-        yield "findings", {**plain(finding), "who": list(finding.who), "badness": -rank * _RANK - less}
+        yield (
+            "findings",
+            {**plain(finding), "who": list(finding.who), "which": list(finding.which), "badness": -rank * _RANK - less},
+        )
     for state in timeline.states:
         yield "states", {"state": state.text, "start_ms": state.start_ms, "end_ms": state.end_ms}
     for change in timeline.changes:
