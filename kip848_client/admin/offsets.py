@@ -108,7 +108,7 @@ async def _fetch(
 async def commit_offsets(
     cluster: Cluster,
     group_id: str,
-    offsets: Mapping[NamedPartition, int | OffsetAndMetadata],
+    offsets: Mapping[NamedPartition, int | OffsetAndMetadata] | Mapping[tuple[str, int], int | OffsetAndMetadata],
     *,
     timeout_s: float = TIMEOUT_S_DEFAULT,
 ) -> None:
@@ -123,7 +123,7 @@ async def commit_offsets(
         Kip848Error: no broker answers.
     """
     call = cluster.call(timeout_s)
-    left = {key: OffsetAndMetadata(one) if isinstance(one, int) else one for key, one in offsets.items()}
+    left = {named(key): OffsetAndMetadata(one) if isinstance(one, int) else one for key, one in offsets.items()}
     refused: dict[NamedPartition, int] = {}
     done = 0
     while left:

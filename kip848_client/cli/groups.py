@@ -21,7 +21,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, TypeAlias
 
 import msgspec
@@ -36,6 +37,7 @@ from kip848_client.admin import (
 )
 from kip848_client.admin.groups import shown_elsewhere
 from kip848_client.admin.results import raise_all
+from kip848_client.cli.shared.held_back import held_back, held_back_sentence, stable_offsets
 from kip848_client.cli.shared.options import request_timeout
 from kip848_client.cli.shared.partitions import topics_and_partitions
 from kip848_client.cli.shared.properties import add_client_arguments, read_properties
@@ -49,6 +51,7 @@ from kip848_client.patterns import compiled
 from kip848_client.plain_text import counted, printable
 
 _Answer: TypeAlias = GroupListing | GroupDescription | WorkerGroupDescription | GroupLag | str
+_Held: TypeAlias = Mapping[str, Mapping[NamedPartition, int]]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -128,13 +131,14 @@ def run(arguments: argparse.Namespace) -> int:
 
     with Admin(read_properties(arguments)) as admin:
         answer, refused = _ask(admin, arguments)
+        held = _ask_who_is_held_back(admin, arguments, answer)
     if arguments.json:
         key = "deleted" if arguments.action.startswith("delete") else "groups"
-        print(to_json({key: [_plain(item) for item in answer]}))
+        print(to_json({key: [_plain(item, held) for item in answer]}))
     elif arguments.action == "members":
         print("\n\n".join(_members(answer)))
     elif answer:
-        print(("\n" if arguments.action.startswith("delete") else "\n\n").join(_blocks(answer)))
+        print(("\n" if arguments.action.startswith("delete") else "\n\n").join(_blocks(answer, held)))
     elif arguments.action == "list":
         print("no groups")
     raise_all(refused)
@@ -170,6 +174,14 @@ def _ask(admin: Admin, arguments: argparse.Namespace) -> tuple[Sequence[_Answer]
         else:
             answers.append(group)
     return answers, refused
+
+
+def _ask_who_is_held_back(admin: Admin, arguments: argparse.Namespace, answer: Sequence[_Answer]) -> _Held:
+    if arguments.action not in {"describe", "lag"}:
+        return {}
+    shown = {item.group_id: item.progress for item in answer if isinstance(item, GroupDescription | GroupLag)}
+    stable = stable_offsets(admin, chain.from_iterable(shown.values()), timeout_s=arguments.timeout)
+    return {group_id: held_back(progress, stable) for group_id, progress in shown.items()}
 
 
 def _all_groups(admin: Admin, arguments: argparse.Namespace) -> list[str]:
@@ -213,17 +225,17 @@ def _members(answer: Sequence[_Answer]) -> Iterable[str]:
             yield f"group {printable(item.group_id)}\n\n{_member_table(item) or 'no members'}"
 
 
-def _blocks(answer: Sequence[_Answer]) -> Iterable[str]:
+def _blocks(answer: Sequence[_Answer], held: _Held) -> Iterable[str]:
     if isinstance(answer[0], GroupListing):
         rows = [(item.group_id, item.type, item.state) for item in answer if isinstance(item, GroupListing)]
         yield table(("GROUP", "TYPE", "STATE"), rows)
     for item in answer:
         if isinstance(item, GroupDescription):
-            yield describe(item)
+            yield describe(item) + _held(held, item.group_id)
         elif isinstance(item, WorkerGroupDescription):
             yield describe_workers(item)
         elif isinstance(item, GroupLag):
-            yield f"group {printable(item.group_id)}\n\n{_progress(item)}"
+            yield f"group {printable(item.group_id)}\n\n{_progress(item)}{_held(held, item.group_id)}"
         elif isinstance(item, str):
             yield f"deleted {printable(item)}"
 
@@ -289,7 +301,12 @@ def _lag(group: GroupLag) -> str:
     return f"lag unknown: nothing is committed, or no end is known, for {of_how_many}{known}"
 
 
-def _plain(item: _Answer) -> object:
+def _held(held: _Held, group_id: str) -> str:
+    places = held.get(group_id)
+    return f"\n{printable(held_back_sentence(places))}" if places else ""
+
+
+def _plain(item: _Answer, held: _Held) -> object:
     if isinstance(item, str):
         return item
     plain: dict[str, Any] = msgspec.to_builtins(item)
@@ -305,6 +322,7 @@ def _plain(item: _Answer) -> object:
                 "end": progress.end,
                 "owner": progress.owner,
                 "lag": progress.lag,
+                "held_back": progress.partition in held.get(item.group_id, {}),
             }
             for progress in item.progress
         ]

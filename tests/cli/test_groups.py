@@ -149,6 +149,7 @@ def test_lag_is_what_other_tools_say(billing: EmbeddedBroker, capsys: pytest.Cap
     assert group["lag"] == end - committed.offset == 2
     assert group["progress"] == [
         {"topic": "orders", "partition": 0, "committed": committed.offset, "end": end, "owner": None, "lag": 2}
+        | {"held_back": False}
     ]
 
 

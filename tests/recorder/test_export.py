@@ -14,12 +14,13 @@ from confluent_kafka import TopicPartition
 from prometheus_client.parser import text_string_to_metric_families
 
 from kip848_client import Consumer, EmbeddedBroker
-from kip848_client.cli.watching.group_metrics import EndHistory, GroupMetrics, Histogram, by_topic
+from kip848_client.cli.watching.group_metrics import GroupMetrics, Histogram, by_topic
 from kip848_client.cli.watching.groups_export import Exporter
+from kip848_client.cli.watching.lag_history import EndHistory
 from kip848_client.errors import ConfigError
 from kip848_client.model import NamedPartition
 from tests.recorder.test_command import member, settle
-from tests.recorder.test_watch import commits_until_one_is_silent, event
+from tests.recorder.test_watch import NOW_MS, commits_until_one_is_silent, event
 from tests.support.waiting import wait_until
 
 MONITORING = Path(__file__).resolve().parents[2] / "examples" / "monitoring"
@@ -158,7 +159,18 @@ def test_a_member_that_stops_committing_while_others_go_on_is_counted() -> None:
     assert track.silent_ms(ends) == [], "whether records wait is not known"
     ends.add({NamedPartition("orders", 0): 100, NamedPartition("orders", 1): 100}, now_ms=now_ms)
     assert track.silent_ms(ends) == [6_000]
-    assert by_topic(track, ends, now_ms=now_ms)["orders"].commit_age_s == 6
+    ends.add({NamedPartition("orders", 0): 100, NamedPartition("orders", 1): 100}, now_ms=now_ms + 3_000)
+    assert by_topic(track, ends, now_ms=now_ms + 3_000)["orders"].commit_age_s == 3, "they have not waited for longer"
+
+
+def test_a_commit_that_moves_nothing_does_not_hide_a_partition_that_hangs() -> None:
+    """Clients commit the positions of all their partitions, also of one that a transaction holds back."""
+    metrics, ends, orders = GroupMetrics(groups_max=1), EndHistory(), NamedPartition("orders", 0)
+    for second in range(60):
+        metrics.take(event("offsets_committed", "one", at_ms=1_000 * second, offsets={"orders-0": 5}), "consumer")
+        ends.add({orders: 5 + second}, now_ms=NOW_MS + 1_000 * second)
+    track = metrics.groups["billing"]
+    assert by_topic(track, ends, now_ms=NOW_MS + 60_000)["orders"].commit_age_s == 60
 
 
 def test_durations_are_counted_in_cumulative_buckets() -> None:

@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import Producer, TopicPartition
 
 from kip848_client import EmbeddedBroker
-from kip848_client.admin import Progress
+from kip848_client.admin import Admin, Progress
 from kip848_client.cli import main
 from kip848_client.cli.watching.watch_screen import PlainLines, draw
 from kip848_client.cli.watching.watch_view import GroupView, Wait
@@ -178,6 +178,59 @@ def test_a_member_that_was_silent_before_it_went_is_not_said_to_have_left() -> N
     assert [each.text for each in view.lines][-2:] == [
         "one is gone; its last commit was 12.0 s before",
         "two is gone",
+    ]
+
+
+def test_a_lag_that_grows_is_told_and_one_that_jumps_up_and_down_is_not() -> None:
+    """A group that is too slow looks well by its members: only its lag says so, and not by one number."""
+    orders, slow, well = NamedPartition("orders", 0), GroupView("billing"), GroupView("billing")
+    for each in range(20):
+        now_ms = NOW_MS + 2_000 * each
+        slow.measured([Progress(orders, committed=14 * each, end=24 * each, owner="one")], now_ms=now_ms)
+        well.measured([Progress(orders, committed=24 * (each - each % 2), end=24 * each, owner="one")], now_ms=now_ms)
+    plain = slow.to_plain(now_ms=NOW_MS + 38_000)
+    assert (plain["lag"], plain["lag_per_s"]) == (190, 5.0)
+    lag_ms = plain["lag_ms"]
+    assert isinstance(lag_ms, float)
+    assert 15_000 < lag_ms < 17_000
+    assert [line.text[:16] for line in slow.lines] == ["lag grows by 5.0"]
+    stream = io.StringIO()
+    PlainLines(stream).show(slow, now_ms=NOW_MS + 38_000)
+    assert "lag 190, 16 s behind, growing by 5.0/s" in stream.getvalue()
+    assert (well.lag_per_s, list(well.lines)) == (None, [])
+
+
+def test_a_group_that_a_transaction_holds_back_is_told_so(
+    kip848_broker: EmbeddedBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its members are well, its lag grows, and nothing in the group is the cause."""
+    kip848_broker.topics.create("orders", partitions=2)
+    bootstrap = kip848_broker.bootstrap_servers
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "pay-7"})
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce("orders", b"open", partition=0)
+    producer.flush()
+    with Admin({"bootstrap.servers": bootstrap}) as admin:
+        admin.commit_offsets("billing", {("orders", 0): 0, ("orders", 1): 0})
+    assert main(["groups", "lag", "billing", "--bootstrap", bootstrap]) == 0
+    held = "held back by an open transaction (kip848 transactions list): orders-0 at 0"
+    assert capsys.readouterr().out.endswith(f"lag 1\n{held}\n")
+    producer.abort_transaction()
+    assert main(["groups", "lag", "billing", "--bootstrap", bootstrap]) == 0
+    assert "held back" not in capsys.readouterr().out
+
+    view = a_handover()
+    waiting = [Progress(NamedPartition("orders", 0), committed=573, end=600, owner="one")]
+    view.measured(waiting, now_ms=NOW_MS)
+    assert view.stuck(now_ms=NOW_MS) == [], "a transaction is open for a moment again and again"
+    view.measured(waiting, now_ms=NOW_MS + 10_000)
+    assert view.stuck(now_ms=NOW_MS + 10_000) == waiting
+    view.note_held({NamedPartition("orders", 0): 573}, now_ms=NOW_MS + 10_000)
+    view.note_held({}, now_ms=NOW_MS + 20_000)
+    assert [line.text for line in view.lines][-2:] == [
+        "held back by an open transaction (kip848 transactions list): orders-0 at 573",
+        "no longer held back by a transaction",
     ]
 
 

@@ -7,13 +7,14 @@ history of the groups has been read.
 from __future__ import annotations
 
 import bisect
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple
 
 import msgspec
 
+from kip848_client.cli.watching.lag_history import EndHistory
 from kip848_client.cli.watching.watch_view import GroupView
 from kip848_client.journal import JournalEvent
 from kip848_client.model import NamedPartition
@@ -27,7 +28,6 @@ REASONS: Final = frozenset(
 )
 """Reasons of rebalances, as label values; any other one is ``other``."""
 _AT_REST: Final = frozenset({"Stable", "Empty", "Dead"})
-_SAMPLES_KEPT: Final = 240
 
 
 class Histogram:
@@ -53,7 +53,7 @@ class Histogram:
 
 
 class Committed(NamedTuple):
-    """The last commit of one partition."""
+    """Where a group is in one partition, and since when: commits of the same offset do not move it."""
 
     offset: int
     at_ms: int
@@ -171,8 +171,10 @@ class GroupMetrics:
         track.view.committed(event)
         for name, offset in offsets.items() if isinstance(offsets, dict) else ():
             topic, _, number = name.rpartition("-")
-            if isinstance(offset, int):
-                track.committed[NamedPartition(topic, int(number))] = Committed(offset, event.ts_ms)
+            partition = NamedPartition(topic, int(number))
+            known = track.committed.get(partition)
+            if isinstance(offset, int) and (known is None or known.offset != offset):
+                track.committed[partition] = Committed(offset, event.ts_ms)
 
     def _state_changed(self, track: GroupTrack, state: str, at_ms: int) -> None:
         if state == "PreparingRebalance" and track.rebalancing_since_ms is None:
@@ -186,48 +188,6 @@ class GroupMetrics:
             del self.groups[track.view.group_id]
 
 
-class EndHistory:
-    """The ends of partitions over time, which turn a lag in records into one in seconds."""
-
-    def __init__(self) -> None:
-        self._ends: Final[dict[NamedPartition, deque[tuple[int, int]]]] = {}
-
-    def add(
-        self, ends: Mapping[NamedPartition, int], *, now_ms: int, unanswered: AbstractSet[NamedPartition] = frozenset()
-    ) -> None:
-        """Keep the ends that were asked for now.
-
-        Args:
-            unanswered: partitions whose last known ends stay; those of others that are not in *ends* are forgotten.
-        """
-        for partition in self._ends.keys() - ends.keys() - unanswered:
-            del self._ends[partition]
-        for partition, end in ends.items():
-            self._ends.setdefault(partition, deque(maxlen=_SAMPLES_KEPT)).append((now_ms, end))
-
-    def lag(self, partition: NamedPartition, committed: int) -> int | None:
-        """Records between *committed* and the last known end; None if no end is known."""
-        samples = self._ends.get(partition)
-        return None if samples is None else max(0, samples[-1][1] - committed)
-
-    def behind_ms(self, partition: NamedPartition, committed: int, *, now_ms: int) -> float | None:
-        """How long ago the end was where *committed* is; at least, if it was beyond that in all that is kept."""
-        samples = self._ends.get(partition)
-        if samples is None:
-            return None
-        if samples[-1][1] <= committed:
-            return 0.0
-        before: tuple[int, int] | None = None
-        for at_ms, end in samples:
-            if end > committed:
-                if before is None:
-                    return float(now_ms - at_ms)
-                share = (committed - before[1]) / (end - before[1])
-                return now_ms - (before[0] + share * (at_ms - before[0]))
-            before = at_ms, end
-        raise AssertionError("the last end is beyond the committed offset")
-
-
 class TopicLag(msgspec.Struct):
     """What one group has left to read of a topic.
 
@@ -235,7 +195,7 @@ class TopicLag(msgspec.Struct):
         records: behind the ends; of partitions whose end is known.
         seconds: how long ago the end of the slowest partition was where it is committed; of the same partitions.
         unknown: partitions without a known end.
-        commit_age_s: the longest time since the last commit of a partition in which records wait; None if none wait.
+        commit_age_s: the longest time that records wait in a partition, and no commit has moved it; None if none wait.
     """
 
     records: int = 0
@@ -256,7 +216,7 @@ def by_topic(track: GroupTrack, ends: EndHistory, *, now_ms: int) -> Mapping[str
         topic.records += lag
         topic.seconds = max(topic.seconds, behind_ms / 1000)
         if lag:
-            topic.commit_age_s = max(topic.commit_age_s or 0.0, (now_ms - at_ms) / 1000)
+            topic.commit_age_s = max(topic.commit_age_s or 0.0, min(behind_ms, now_ms - at_ms) / 1000)
     return found
 
 

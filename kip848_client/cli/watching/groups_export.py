@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Final, Self
 
 from kip848_client.admin import Admin
 from kip848_client.cli.shared.properties import read_properties
-from kip848_client.cli.watching.group_metrics import EndHistory, GroupMetrics, by_topic
+from kip848_client.cli.watching.group_metrics import GroupMetrics, by_topic
+from kip848_client.cli.watching.lag_history import EndHistory
 from kip848_client.cli.watching.offsets_reader import (
     OffsetsReader,
     PartitionEnd,
@@ -275,7 +276,7 @@ class Exporter:
         )
         waiting_s = Gauge(
             "kip848_group_waiting_commit_age_seconds",
-            "The longest time since the last commit of a partition in which records wait; missing while none wait.",
+            "The longest time that records wait in a partition, and no commit has moved it; missing while none wait.",
             labels=("group", "topic"),
         )
         for track in tracks:

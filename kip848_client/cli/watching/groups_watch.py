@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from kip848_client.admin import Admin, GroupDescription, OtherGroupDescription
 from kip848_client.admin.groups import shown_elsewhere
+from kip848_client.cli.shared.held_back import held_back, stable_offsets
 from kip848_client.cli.shared.properties import read_properties
 from kip848_client.cli.watching.offsets_reader import OffsetsReader, TopicIdLookup
 from kip848_client.cli.watching.watch_screen import Screen, open_screen
@@ -132,7 +133,7 @@ class _Watch:
         )
         view, now_ms = GroupView(self._group_id), _now_ms()
         view.describe(described, now_ms=now_ms)
-        view.progress = {item.partition: item for item in described.progress}
+        view.measured(described.progress, now_ms=now_ms)
         screen.show(view, now_ms=now_ms)
 
     def _take(self, events: Iterator[JournalEvent]) -> None:
@@ -156,7 +157,10 @@ class _Watch:
             lag = self._admin.lag([self._group_id], timeout_s=self._timeout_s)[self._group_id]
         except Kip848Error:
             return  # shown again when it is known again
-        self._view.progress = {item.partition: item for item in lag.progress}
+        self._view.measured(lag.progress, now_ms=now_ms)
+        stuck = self._view.stuck(now_ms=now_ms)
+        stable = stable_offsets(self._admin, stuck, timeout_s=self._timeout_s)
+        self._view.note_held(held_back(stuck, stable), now_ms=now_ms)
 
 
 def _now_ms() -> int:

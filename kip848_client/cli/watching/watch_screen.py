@@ -11,6 +11,7 @@ import os
 import sys
 from typing import IO, TYPE_CHECKING, Final, Protocol
 
+from kip848_client.cli.shared.held_back import held_back_sentence
 from kip848_client.cli.shared.tables import name_partitions
 from kip848_client.cli.watching.watch_view import LINES_KEPT, GroupView, MemberRow
 from kip848_client.json_text import to_json
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _COLOURS: Final = ("cyan", "green", "magenta", "yellow", "blue", "bright_red", "bright_cyan", "bright_magenta")
+_BEHIND_MS: Final = 5_000
+"""Shorter times are those between two questions for the lag, and between two commits."""
 _STATE_STYLES: Final = {"Stable": "bold green", "Empty": "dim", "Dead": "bold red"}
 
 
@@ -190,6 +193,13 @@ def _headline(view: GroupView, *, now_ms: int) -> str:
     if view.progress:
         lag = view.lag(view.progress)
         parts.append("lag unknown" if lag is None else f"lag {lag:,}")
+        behind_ms = view.behind_ms(now_ms=now_ms) or 0.0
+        if behind_ms >= _BEHIND_MS:
+            parts.append(f"{_ago(int(behind_ms))} behind")
+        if view.lag_per_s is not None:
+            parts.append(f"{'growing' if view.lag_per_s > 0 else 'shrinking'} by {abs(view.lag_per_s):,.1f}/s")
+    if view.held:
+        parts.append(held_back_sentence(view.held))
     rate = view.commits_per_s(now_ms=now_ms)
     return ", ".join(parts) + (f", {rate:.1f} commits/s" if rate else "")
 

@@ -13,7 +13,9 @@ from typing import Final
 import msgspec
 
 from kip848_client.admin import GroupDescription, Progress
+from kip848_client.cli.shared.held_back import held_back_sentence
 from kip848_client.cli.shared.tables import name_partitions
+from kip848_client.cli.watching.lag_history import EndHistory, LagTrend
 from kip848_client.journal import JournalEvent, JsonValue
 from kip848_client.model import NamedPartition
 from kip848_client.plain_text import printable
@@ -22,6 +24,8 @@ from kip848_client.report.names import member_name
 
 LINES_KEPT: Final = 12
 _COMMIT_WINDOW_MS: Final = 10_000
+_STUCK_MS: Final = 10_000
+"""Transactions are shorter, as a rule."""
 
 
 class Wait(msgspec.Struct, frozen=True):
@@ -71,6 +75,7 @@ class GroupView:
 
     Attributes:
         state_since_ms: when the group came into its state.
+        held: where an open transaction holds the group back.
         changes: how often something changed; screens draw again when it grows.
     """
 
@@ -83,7 +88,12 @@ class GroupView:
         self.lines: Final[deque[WatchLine]] = deque(maxlen=LINES_KEPT)
         self.lines_said = 0
         self.progress: Mapping[NamedPartition, Progress] = {}
+        self.held: Mapping[NamedPartition, int] = {}
         self.changes = 0
+        self._ends: Final = EndHistory()
+        self._trend: Final = LagTrend()
+        self._grows = False
+        self._places: dict[NamedPartition, tuple[int | None, int]] = {}
         self._is_classic = False
         self._commits: Final[deque[int]] = deque()
         self._last_commit_ms = 0
@@ -143,7 +153,58 @@ class GroupView:
                 self._say(now_ms, f"{member.name} is no longer silent")
             member.is_silent = silent_ms is not None
 
+    def measured(self, progress: Iterable[Progress], *, now_ms: int) -> None:
+        """The lag was asked for: note it, and say when it begins to grow."""
+        self.progress = {item.partition: item for item in progress}
+        self._ends.add({tp: item.end for tp, item in self.progress.items() if item.end is not None}, now_ms=now_ms)
+        before, self._places = self._places, {}
+        for partition, item in self.progress.items():
+            known = before.get(partition)
+            moved = known is None or known[0] != item.committed
+            self._places[partition] = (item.committed, now_ms) if moved or known is None else known
+        lag = self.lag(self.progress)
+        if lag is not None:
+            self._trend.add(lag, now_ms=now_ms)
+        per_s = self.lag_per_s or 0.0
+        if per_s > 0 and not self._grows:
+            self._say(now_ms, f"lag grows by {per_s:,.1f}/s; it is {lag or 0:,}")
+        self._grows = per_s > 0
+
+    def stuck(self, *, now_ms: int) -> list[Progress]:
+        """Partitions of the members in which records wait, and that have not moved for a time."""
+        owned = {partition for member in self.members.values() for partition in member.owned}
+        return [
+            item
+            for partition, item in self.progress.items()
+            if partition in owned and item.lag and now_ms - self._places[partition][1] >= _STUCK_MS
+        ]
+
+    def note_held(self, held: Mapping[NamedPartition, int], *, now_ms: int) -> None:
+        """Say where an open transaction holds the group back, and when that is over."""
+        if held and held != self.held:
+            self._say(now_ms, held_back_sentence(held))
+        elif self.held and not held:
+            self._say(now_ms, "no longer held back by a transaction")
+        self.held = held
+
     # --- lookups
+
+    @property
+    def lag_per_s(self) -> float | None:
+        """Records by which the lag grew a second in the last minute; None if it shows no trend."""
+        return self._trend.per_s
+
+    def behind_ms(self, *, now_ms: int) -> float | None:
+        """How long ago the end of the slowest partition was where the group is; None if that is not known.
+
+        At the beginning it is at least that: earlier ends are not known.
+        """
+        found = [
+            None if item.committed is None else self._ends.behind_ms(partition, item.committed, now_ms=now_ms)
+            for partition, item in self.progress.items()
+            if item.lag != 0
+        ]
+        return None if None in found else max((each for each in found if each is not None), default=0.0)
 
     def silence(self, member: MemberRow, has_records: Callable[[NamedPartition], bool]) -> float | None:
         """How long a member has committed nothing, if that is unusual for it; None if it is not, or cannot be known.
@@ -195,6 +256,9 @@ class GroupView:
             "unread": _names(self.free),
             "commits_per_s": self.commits_per_s(now_ms=now_ms),
             "lag": self.lag(self.progress),
+            "lag_ms": self.behind_ms(now_ms=now_ms) if self.progress else None,
+            "lag_per_s": self.lag_per_s,
+            "held_back": {str(partition): offset for partition, offset in sorted(self.held.items())},
             "members": [
                 {
                     "member_id": member.member_id,
