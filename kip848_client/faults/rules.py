@@ -238,7 +238,7 @@ def select_apis(selector: ApiSelector | Iterable[ApiSelector] | None) -> frozens
             return frozenset(map(int, api_keys(selector)))
         except KeyError:
             near = difflib.get_close_matches(selector, [_api_name(key) for key in ApiKey], n=1)
-            hint = f"did you mean {near[0]}?" if near else "see kip848_client.wire.api_keys.ApiKey"
+            hint = f"did you mean {near[0]}?" if near else "names are those of Kafka's protocol, such as OffsetCommit"
             raise ConfigError(f"{selector!r} is not an API of Kafka; {hint}") from None
     return frozenset().union(*(select_apis(one) or frozenset() for one in selector))
 

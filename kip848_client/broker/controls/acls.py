@@ -96,7 +96,9 @@ class BrokerAcls:
 
     def _with_access(self, function: Callable[[Access], ResultT]) -> ResultT:
         if not self._config.authorizer:
-            raise IllegalStateError("this broker allows everything; make it with acls=True")
+            raise IllegalStateError(
+                "this broker allows everything; make it with acls=True, or with authorizer.class.name=standard"
+            )
 
         def run(state: BrokerState) -> ResultT:
             assert state.access is not None

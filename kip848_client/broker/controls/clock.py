@@ -8,9 +8,12 @@ from typing import Final
 from kip848_client.broker.controls.live import LiveBroker
 from kip848_client.broker.state import BrokerState
 from kip848_client.clock import Clock, ManualClock
-from kip848_client.errors import IllegalStateError
+from kip848_client.errors import ConfigError, IllegalStateError
 
 __all__ = ["BrokerClock"]
+
+_LAST_MS: Final = 253_402_300_799_999
+"""The end of the year 9999: later times fit neither in dates nor, some of them, in records."""
 
 
 class BrokerClock:
@@ -29,13 +32,17 @@ class BrokerClock:
         """Let *ms* pass and perform what becomes due: sessions, revocations and offsets expire.
 
         Raises:
+            ConfigError: *ms* is negative, or leads beyond the year 9999.
             IllegalStateError: the broker runs on real time.
         """
         clock = self._clock
         if not isinstance(clock, ManualClock):
             raise IllegalStateError(
-                "clock.advance needs EmbeddedBroker(clock=ManualClock()); this one runs on real time"
+                "clock.advance needs EmbeddedBroker(clock=ManualClock()), or kip848 broker --manual-clock; "
+                "this broker runs on real time"
             )
+        if not 0 <= ms <= _LAST_MS - clock.wall_ms():
+            raise ConfigError(f"clock.advance({ms}): time goes forward, and not beyond the year 9999")
 
         def advance(state: BrokerState) -> None:
             clock.advance(ms)

@@ -8,9 +8,12 @@ from typing import Final
 
 from kip848_client.broker.controls.live import LiveBroker
 from kip848_client.broker.coordinators.transaction_host import TransactionSnapshot
-from kip848_client.errors import RequestTimeoutError
+from kip848_client.errors import ConfigError, RequestTimeoutError
+from kip848_client.transactions.transaction import TransactionState
 
 __all__ = ["BrokerTransactions"]
+
+_STATES: Final = tuple(state.title for state in TransactionState)
 
 
 class BrokerTransactions:
@@ -41,11 +44,15 @@ class BrokerTransactions:
             timeout_s: seconds to wait.
 
         Raises:
+            ConfigError: there is no such state.
             RequestTimeoutError: it did not reach the state in time; the message shows the transaction as it is.
             IllegalStateError: the broker was stopped meanwhile.
         """
+        named = next((each for each in _STATES if each.lower() == state.lower()), None)
+        if named is None:
+            raise ConfigError(f"no transaction is ever {state!r}; its states are {', '.join(_STATES)}")
         future: concurrent.futures.Future[TransactionSnapshot] = concurrent.futures.Future()
-        self._live.on_loop(lambda broker: broker.transactions.add_waiter(transactional_id, state, future))
+        self._live.on_loop(lambda broker: broker.transactions.add_waiter(transactional_id, named, future))
         try:
             return future.result(timeout_s)
         except concurrent.futures.TimeoutError:

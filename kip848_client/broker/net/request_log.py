@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from kip848_client.broker.net.context import RequestContext
 from kip848_client.broker.net.logged_request import AnsweredError, LoggedRequest, Outcome, api_title, errors_of
 from kip848_client.clock import Clock
-from kip848_client.errors import RequestTimeoutError
+from kip848_client.errors import ConfigError, RequestTimeoutError
 from kip848_client.faults.rules import ApiSelector, Match, select_apis
 from kip848_client.faults.subject import Subject, TopicNames
 from kip848_client.wire.api_keys import ApiKey
@@ -140,8 +140,10 @@ class RequestLog:
 
         Raises:
             RequestTimeoutError: they did not come; the message says what came instead.
-            ConfigError: there is no API of that name.
+            ConfigError: there is no API of that name, or *count* is not positive.
         """
+        if count < 1:
+            raise ConfigError(f"requests.wait_for(count={count}): wait for at least one")
         match = Match(
             apis=select_apis(api),
             group=group,

@@ -7,17 +7,20 @@ cannot express.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import itertools
+import operator
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from types import GenericAlias
-from typing import Any, Final, get_type_hints
+from typing import Annotated, Any, Final, get_args, get_type_hints
 
 import msgspec
 
 from kip848_client import faults
 from kip848_client.broker.broker import EmbeddedBroker
+from kip848_client.broker.cluster.nodes import NodeSnapshot
 from kip848_client.broker.controls.acls import BrokerAcls
 from kip848_client.broker.controls.clock import BrokerClock
 from kip848_client.broker.controls.groups import BrokerGroups
@@ -25,10 +28,28 @@ from kip848_client.broker.controls.nodes import BrokerNodes
 from kip848_client.broker.controls.shares import BrokerShares
 from kip848_client.broker.controls.topics import BrokerTopics
 from kip848_client.broker.controls.transactions import BrokerTransactions
+from kip848_client.broker.coordinators.snapshots import GroupSnapshot
+from kip848_client.broker.coordinators.transaction_host import TransactionSnapshot
+from kip848_client.broker.metadata.acls import Acl
 from kip848_client.broker.net.faults import FaultRule
 from kip848_client.broker.net.logged_request import LoggedRequest
-from kip848_client.broker.topics.records import BrokerRecord
-from kip848_client.errors import ConfigError, ErrorCode
+from kip848_client.cli.serving.control_faults import ACTIONS, FaultAction, action_of
+from kip848_client.cli.serving.control_results import (
+    CommittedOffset,
+    Encoding,
+    Header,
+    PartitionOffset,
+    PartitionOffsets,
+    PartitionRecords,
+    Record,
+    Rule,
+    content,
+    jsonable,
+    record_of,
+    result_type,
+    rule_of,
+)
+from kip848_client.errors import ConfigError
 
 __all__ = ["Call", "Controls", "calls"]
 
@@ -51,11 +72,13 @@ class Call(msgspec.Struct, frozen=True):
     Attributes:
         path: ``room/method``.
         arguments: what the JSON object of a request holds.
+        result: the type of the answer; None if it is null.
         text: what the call does, for the description.
     """
 
     path: str
     arguments: type[msgspec.Struct]
+    result: Any
     text: str
     function: Callable[..., object]
     room: str | None
@@ -65,16 +88,24 @@ class Call(msgspec.Struct, frozen=True):
         """Decode the arguments, call, and return a result that JSON can hold.
 
         Raises:
-            msgspec.ValidationError: an argument is missing, unknown or of the wrong type; says which.
-            msgspec.DecodeError: *body* is no JSON.
+            ConfigError: *body* is no JSON; or an argument is missing, unknown or of the wrong type: says which.
             Kip848Error: as the call.
         """
-        given = msgspec.structs.asdict(msgspec.json.decode(body or b"{}", type=self.arguments))
+        given = msgspec.structs.asdict(self._decoded(body or b"{}"))
         target = controls if self.room is None else getattr(controls.broker, self.room)
         signature = inspect.signature(self.function)
         own = next(iter(signature.parameters))
         bound = inspect.BoundArguments(signature, OrderedDict({own: target, **given}))
         return jsonable(self.function(*bound.args, **bound.kwargs))
+
+    def _decoded(self, body: bytes) -> msgspec.Struct:
+        try:
+            return msgspec.json.decode(body, type=self.arguments)
+        except msgspec.ValidationError as error:
+            taken = f"actions are {ACTIONS}" if "`$.script" in str(error) else _taken(self.arguments)
+            raise ConfigError(f"{self.path}: {error}; {taken}") from None
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{self.path}: the body must be a JSON object: {error}") from None
 
 
 class Controls:
@@ -110,21 +141,33 @@ class Controls:
         topic: str,
         value: str | None,
         key: str | None = None,
-        headers: dict[str, str] = {},  # noqa: B006  # never changed, and shown in the description
+        headers: list[Header] = [],  # noqa: B006  # never changed, and shown in the description
         partition: int | None = None,
         timestamp_ms: int | None = None,
-    ) -> dict[str, object]:
-        """Write one record, without a client; texts are UTF-8, and a value of null is a tombstone."""
-        record = self.broker.produce(topic, value, key, headers, partition, timestamp_ms)
-        return _record(record)
+        *,
+        encoding: Encoding = "utf-8",
+    ) -> Record:
+        """Write one record, without a client; a value of null is a tombstone.
 
-    def records(self, topic: str, partition: int | None = None, *, committed: bool = True) -> list[dict[str, object]]:
+        Args:
+            encoding: how value, key and headers are given, and returned.
+        """
+        pairs = [(each.name, content(each.value, encoding, "headers")) for each in headers]
+        value_bytes, key_bytes = content(value, encoding, "value"), content(key, encoding, "key")
+        record = self.broker.produce(topic, value_bytes, key_bytes, pairs, partition, timestamp_ms)
+        return record_of(record, encoding)
+
+    def records(
+        self, topic: str, partition: int | None = None, *, committed: bool = True, encoding: Encoding = "utf-8"
+    ) -> list[Record]:
         """All records of a topic, or of one partition, by partition and offset.
 
         Args:
             committed: leave out those of open and aborted transactions.
+            encoding: of values, keys and headers; take base64 if they are not texts.
         """
-        return [_record(record) for record in self.broker.records(topic, partition, committed=committed)]
+        records = self.broker.records(topic, partition, committed=committed)
+        return [record_of(record, encoding) for record in records]
 
     def wait_for_records(
         self,
@@ -133,17 +176,37 @@ class Controls:
         partition: int | None = None,
         *,
         committed: bool = True,
+        encoding: Encoding = "utf-8",
         timeout_s: float = 30.0,
-    ) -> list[dict[str, object]]:
+    ) -> list[Record]:
         """Wait until a topic, or one partition, has at least *count* records, and return all that it has."""
         records = self.broker.wait_for_records(topic, count, partition, committed=committed, timeout_s=timeout_s)
-        return [_record(record) for record in records]
+        return [record_of(record, encoding) for record in records]
 
     # --- topics, groups, transactions, nodes, ACLs
 
     def list_topics(self) -> dict[str, int]:
         """All topics: name to number of partitions."""
         return dict(self.broker.topics)
+
+    def offsets(self, name: str) -> list[PartitionOffsets]:
+        """First and next offset of each partition of a topic."""
+        return [PartitionOffsets(number, *each) for number, each in self.broker.topics.offsets(name).items()]
+
+    def apply_retention(self, name: str | None = None) -> list[PartitionOffset]:
+        """Delete the records that a topic, or each topic, keeps no longer; return the partitions that lost records.
+
+        They are those of ``retention.ms`` and ``retention.bytes``.
+        """
+        return [PartitionOffset(*place, start) for place, start in self.broker.topics.apply_retention(name).items()]
+
+    def compact(self, name: str) -> list[PartitionRecords]:
+        """Keep the last record of each key, as compaction does; return the partitions that lost records."""
+        return [PartitionRecords(*place, count) for place, count in self.broker.topics.compact(name).items()]
+
+    def committed(self, group_id: str) -> list[CommittedOffset]:
+        """The committed offsets of a group; empty if there is no such group."""
+        return [CommittedOffset(*place, offset) for place, offset in self.broker.groups.committed(group_id).items()]
 
     def set_racks(self, name: str, racks: list[list[str]]) -> None:
         """Set the racks of the replicas of a topic's partitions: one list of racks a partition; the list repeats."""
@@ -158,7 +221,7 @@ class Controls:
         epoch: int | None = None,
         assignor: str | None = None,
         timeout_s: float = 30.0,
-    ) -> object:
+    ) -> GroupSnapshot:
         """Wait until a group matches; all given conditions must hold at once.
 
         Args:
@@ -170,15 +233,15 @@ class Controls:
             group_id, state=state, members=members, epoch=epoch, assignor=assignor, timeout_s=timeout_s
         )
 
-    def list_transactions(self) -> list[object]:
+    def list_transactions(self) -> list[TransactionSnapshot]:
         """All transactional ids that producers have used."""
         return list(self.broker.transactions)
 
-    def list_nodes(self) -> list[object]:
+    def list_nodes(self) -> list[NodeSnapshot]:
         """Each node, running or not: its address, its state, and the partitions that it leads."""
         return list(self.broker.nodes)
 
-    def list_acls(self) -> list[object]:
+    def list_acls(self) -> list[Acl]:
         """All ACLs."""
         return list(self.broker.acls)
 
@@ -190,8 +253,8 @@ class Controls:
 
     def add_fault(
         self,
+        script: list[FaultAction],
         api: str | list[str] | None = None,
-        script: list[dict[str, dict[str, Any]]] = [],  # noqa: B006  # never changed, and shown in the description
         *,
         group: str | None = None,
         member: str | None = None,
@@ -207,15 +270,17 @@ class Controls:
 
         Args:
             api: Kafka's name, such as ``OffsetCommit``, or several; null for any.
-            script: what is done to the first request, the second one, and so on: each an object with the name of the
-                action and its arguments, such as ``{"error": {"code": "NOT_COORDINATOR"}}``, ``{"delay": {"ms": 500}}``
-                or ``{"lose_reply": {}}``.
+            script: what is done to the first request, the second one, and so on: each an object with one action and
+                its arguments, such as ``{"error": {"code": "NOT_COORDINATOR"}}``, ``{"delay": {"ms": 500}}`` or
+                ``{"lose_reply": {}}``.
             nth: the first matching request that counts.
             times: how often the script is played; null has no limit.
         """
+        if node_id is not None:
+            self.broker.nodes[node_id]  # a rule for a node that is not there would never act
         rule = self.broker.faults.on(
             api,
-            *map(_action, script),
+            *map(action_of, script),
             group=group,
             member=member,
             client_id=client_id,
@@ -230,14 +295,14 @@ class Controls:
         self._rules[number] = rule
         return number
 
-    def list_faults(self) -> list[dict[str, object]]:
+    def list_faults(self) -> list[Rule]:
         """The rules that were made through this port and not cancelled."""
         active = {id(rule) for rule in self.broker.faults}
-        return [_rule(number, rule) for number, rule in tuple(self._rules.items()) if id(rule) in active]
+        return [rule_of(number, rule) for number, rule in tuple(self._rules.items()) if id(rule) in active]
 
-    def wait_for_fault(self, rule: int, hits: int = 1, timeout_s: float = 30.0) -> dict[str, object]:
+    def wait_for_fault(self, rule: int, hits: int = 1, timeout_s: float = 30.0) -> Rule:
         """Wait until a rule has done something to *hits* requests."""
-        return _rule(rule, self._rule(rule).wait(timeout_s, hits=hits))
+        return rule_of(rule, self._rule(rule).wait(timeout_s, hits=hits))
 
     def release_fault(self, rule: int) -> int:
         """Let the requests go on that a rule with ``hold`` holds now; return how many these are."""
@@ -273,7 +338,7 @@ class Controls:
         partition: int | None = None,
         node_id: int | None = None,
         since: int = 0,
-    ) -> list[object]:
+    ) -> list[LoggedRequest]:
         """The requests of clients that match all arguments, oldest first, with their answers.
 
         Args:
@@ -305,7 +370,7 @@ class Controls:
         count: int = 1,
         answered: bool = False,
         timeout_s: float = 30.0,
-    ) -> object:
+    ) -> LoggedRequest:
         """Wait until *count* such requests have come, and return the last of these.
 
         Args:
@@ -340,7 +405,11 @@ _OWN: Final[dict[str, Callable[..., object]]] = {
     "records/list": Controls.records,
     "records/wait_for": Controls.wait_for_records,
     "topics/list": Controls.list_topics,
+    "topics/offsets": Controls.offsets,
+    "topics/apply_retention": Controls.apply_retention,
+    "topics/compact": Controls.compact,
     "topics/set_racks": Controls.set_racks,
+    "groups/committed": Controls.committed,
     "groups/wait_for": Controls.wait_for_group,
     "transactions/list": Controls.list_transactions,
     "nodes/list": Controls.list_nodes,
@@ -370,97 +439,37 @@ def calls() -> dict[str, Call]:
     return dict(sorted(found.items()))
 
 
+_LEAST: Final = {
+    **dict.fromkeys(("timeout_s", "members", "epoch", "since", "partition", "timestamp_ms", "probability"), 0),
+    **dict.fromkeys(("count", "hits", "nth", "times"), 1),
+}
+"""Argument -> its smallest value. A wait for less would be over at once, or never."""
+
+
 def _call(path: str, function: Callable[..., object], room: str | None) -> Call:
     hints = get_type_hints(function)
     fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
     for parameter in list(inspect.signature(function).parameters.values())[1:]:
-        kind = hints[parameter.name]
+        name, kind = parameter.name, hints[parameter.name]
+        if name in _LEAST:
+            meta = msgspec.Meta(ge=_LEAST[name])
+            kind = functools.reduce(
+                operator.or_,
+                (Annotated[each, meta] if each in (int, float) else each for each in get_args(kind) or (kind,)),
+            )
         if parameter.kind is parameter.VAR_POSITIONAL:
-            fields.append((parameter.name, GenericAlias(list, (kind,)), msgspec.field(default_factory=list)))
+            fields.append((name, GenericAlias(list, (kind,)), msgspec.field(default_factory=list)))
         elif parameter.default is parameter.empty:
-            fields.append((parameter.name, kind))
+            fields.append((name, kind))
         else:
-            fields.append((parameter.name, kind, parameter.default))
-    name = path.replace("/", " ").title().replace(" ", "").replace("_", "")
-    arguments = msgspec.defstruct(name, fields, kw_only=True, forbid_unknown_fields=True)
+            fields.append((name, kind, parameter.default))
+    title = path.replace("/", " ").title().replace(" ", "").replace("_", "")
+    arguments = msgspec.defstruct(title, fields, kw_only=True, forbid_unknown_fields=True)
     text = (inspect.getdoc(function) or "").partition("\nRaises:")[0].strip()
-    return Call(path, arguments, text, function, room)
+    return Call(path, arguments, result_type(hints["return"]), text, function, room)
 
 
-_ACTIONS: Final = {
-    each.__name__: each
-    for each in (
-        faults.error,
-        faults.coordinator_not_here,
-        faults.drop,
-        faults.close,
-        faults.lose_reply,
-        faults.cut_reply,
-        faults.delay,
-        faults.hold,
-        faults.duplicate,
-        faults.pass_through,
-    )
-}
-
-
-def _action(described: Mapping[str, dict[str, Any]]) -> faults.Action:
-    """The action that ``{"delay": {"ms": 500}}`` stands for."""
-    if len(described) != 1 or not described.keys() <= _ACTIONS.keys():
-        raise ConfigError(f"{dict(described)} is no action: give one of {', '.join(_ACTIONS)} and its arguments")
-    [(name, given)] = described.items()
-    arguments = dict(given)
-    if "then" in arguments:
-        arguments["then"] = _action(arguments["then"])
-    if isinstance(code := arguments.get("code"), str):
-        if code not in ErrorCode.__members__:
-            raise ConfigError(f"{code!r} is no error code; give Kafka's name for it, or its number")
-        arguments["code"] = ErrorCode[code]
-    try:
-        return _ACTIONS[name](**arguments)
-    except TypeError as error:
-        raise ConfigError(f"{name}: {error}") from error
-
-
-def _rule(number: int, rule: FaultRule) -> dict[str, object]:
-    return {"rule": number, "hits": rule.hits, "held": rule.held, "spent": rule.spent, "text": str(rule)}
-
-
-def _record(record: BrokerRecord) -> dict[str, object]:
-    """A record with its bytes as text; what is not UTF-8 gets replacement characters."""
-    return {
-        **msgspec.structs.asdict(record),
-        "key": _text(record.key),
-        "value": _text(record.value),
-        "headers": {name: _text(value) for name, value in record.headers},
-    }
-
-
-def _text(content: bytes | None) -> str | None:
-    return None if content is None else content.decode("utf-8", "replace")
-
-
-def jsonable(value: object) -> object:
-    """*value* for JSON: a mapping by partition becomes a list, as an object has only texts as keys."""
-    if isinstance(value, LoggedRequest):
-        return msgspec.json.decode(value.to_json())
-    if isinstance(value, Mapping):
-        if all(isinstance(key, str) for key in value):
-            return {key: jsonable(each) for key, each in value.items()}
-        return [_row(key, each) for key, each in value.items()]
-    if isinstance(value, msgspec.Struct):
-        return {name: jsonable(each) for name, each in _attributes(value)}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [jsonable(each) for each in value]
-    return msgspec.to_builtins(value)
-
-
-def _attributes(value: msgspec.Struct) -> Iterator[tuple[str, object]]:
-    return ((name, getattr(value, name)) for name in value.__struct_fields__)
-
-
-def _row(key: object, value: object) -> dict[str, object]:
-    """``(topic, partition) -> value`` as one object; a partition alone has no topic."""
-    topic, partition = key if isinstance(key, tuple) else (None, key)
-    where = {"partition": partition} if topic is None else {"topic": topic, "partition": partition}
-    return {**where, "value": jsonable(value)}
+def _taken(arguments: type[msgspec.Struct]) -> str:
+    """What a call takes, for an error."""
+    fields = msgspec.structs.fields(arguments)
+    return f"it takes {', '.join(field.name for field in fields)}" if fields else "it takes no arguments"

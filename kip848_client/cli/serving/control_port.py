@@ -9,13 +9,16 @@
 
 from __future__ import annotations
 
+import difflib
 import hmac
 import ipaddress
 import json
 import socket
 import threading
+from collections.abc import Mapping
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Final, Self
 
 from kip848_client.broker.broker import EmbeddedBroker
@@ -33,6 +36,7 @@ from kip848_client.errors import (
 __all__ = ["ControlPort"]
 
 _BODY_MAX: Final = 16 * 2**20
+_READ: Final = ("/", "/health", "/openapi.json")
 _END_SEEN_S: Final = 0.1
 """The server looks so often whether it should end."""
 _STATUS: Final[tuple[tuple[type[Exception], int], ...]] = (
@@ -60,8 +64,8 @@ class ControlPort:
     def __init__(self, broker: EmbeddedBroker, host: str, port: int, *, token: str | None = None) -> None:
         if token is None and not _is_loopback(host):
             raise ConfigError(
-                f"--control {host}: whoever reaches this port rules the broker; on an address that is not loopback it "
-                "needs --control-token-file"
+                f"--control {host}: this port rules the broker; on an address that is not loopback it needs "
+                "--control-token-file"
             )
         controls, table = Controls(broker), calls()
 
@@ -110,6 +114,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer what the port says of itself."""
+        if self._body() is None:
+            return
         if self.path == "/health":
             running = self.controls.broker.running
             self._answer(200 if running else 503, {"serving": running})
@@ -118,42 +124,68 @@ class _Handler(BaseHTTPRequestHandler):
                 self._answer(200, {path: call.text.partition("\n")[0] for path, call in self.calls.items()})
             elif self.path == "/openapi.json":
                 self._answer(200, description(self.calls, with_token=self.token is not None))
+            elif self._call() is not None:
+                self._wrong_method("POST")
             else:
-                self._refuse(404, "NotFound", f"GET {self.path}: there is /, /health and /openapi.json; calls are POST")
+                self._refuse(404, "NotFound", f"there is no {self.path}; GET / lists all calls")
+
+    do_HEAD = do_GET  # noqa: N815  # the base class's name
 
     def do_POST(self) -> None:
         """Perform a call."""
         body = self._body()
         if body is None or not self._allowed():
             return
-        call = self.calls.get(self.path.strip("/"))
+        call = self._call()
         if call is None:
-            self._refuse(404, "NotFound", f"there is no call {self.path}; GET / lists them")
+            if self.path in _READ:
+                self._wrong_method("GET, HEAD")
+            else:
+                near = difflib.get_close_matches(self.path.strip("/"), self.calls, n=1)
+                hint = f"did you mean /{near[0]}?" if near else "GET / lists all calls"
+                self._refuse(404, "NotFound", f"there is no call {self.path}; {hint}")
             return
         try:
             result = call.run(self.controls, body)
-        except (Kip848Error, ValueError, TypeError) as error:
-            status = next(status for kind, status in _STATUS if isinstance(error, kind))
+        except Exception as error:  # noqa: BLE001  # a connection that breaks would say nothing
+            status = next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
             code = error_name(error.code).partition("(")[0] if isinstance(error, BrokerError) else None
             self._refuse(status, type(error).__name__, str(error), code)
         else:
             self._answer(200, result)
 
+    def _call(self) -> Call | None:
+        return self.calls.get(self.path.strip("/"))
+
+    def _wrong_method(self, allowed: str) -> None:
+        self._refuse(405, "MethodNotAllowed", f"{self.command} {self.path}: use {allowed}", Allow=allowed)
+
     def _body(self) -> bytes | None:
         length = self.headers.get("Content-Length", "0")
-        if not length.isdecimal() or int(length) > _BODY_MAX or "Transfer-Encoding" in self.headers:
-            self.close_connection = True
-            self._refuse(411, "BadRequest", f"a request has a Content-Length of at most {_BODY_MAX} bytes")
-            return None
-        return self.rfile.read(int(length))
+        if "Transfer-Encoding" in self.headers:
+            status, problem = 411, "the body must have a Content-Length; it is not read in chunks"
+        elif not (length.isascii() and length.isdecimal()):
+            status, problem = 400, f"Content-Length: {length!r} is not a number of bytes"
+        elif int(length) > _BODY_MAX:
+            status, problem = 413, f"the body has {length} bytes; at most {_BODY_MAX} are read"
+        else:
+            body = self.rfile.read(int(length))
+            if len(body) == int(length):
+                return body
+            status, problem = 400, f"the body ended after {len(body)} of {length} bytes"
+        self.close_connection = True
+        self._refuse(status, "BadRequest", problem)
+        return None
 
     def _allowed(self) -> bool:
-        """Refuse who has no token; without one, pages of a browser, which name another host or their origin."""
+        """Refuse callers without the token; if there is none, web pages, which name another host or their origin."""
         if self.token is not None:
             given = self.headers.get("Authorization", "")
             if hmac.compare_digest(given.encode(), f"Bearer {self.token}".encode()):
                 return True
-            self._refuse(401, "Unauthorized", "give the token: Authorization: Bearer TOKEN")
+            self._refuse(
+                401, "Unauthorized", "give the token: Authorization: Bearer TOKEN", **{"WWW-Authenticate": "Bearer"}
+            )
             return False
         host = self.headers.get("Host", "")
         if "Origin" in self.headers or not _is_loopback(host.rpartition(":")[0].strip("[]") or host):
@@ -163,16 +195,30 @@ class _Handler(BaseHTTPRequestHandler):
             return False
         return True
 
-    def _refuse(self, status: int, error: str, message: str, code: str | None = None) -> None:
-        self._answer(status, {"error": error, "message": message} | ({} if code is None else {"code": code}))
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Refuse what the base class cannot read, or has no method for."""
+        self.close_connection = True
+        if code == HTTPStatus.NOT_IMPLEMENTED:
+            self._wrong_method("GET, HEAD" if self.path in _READ else "POST")
+        else:
+            self._refuse(code, "BadRequest", message or HTTPStatus(code).phrase)
 
-    def _answer(self, status: int, value: object) -> None:
+    def _refuse(self, status: int, error: str, message: str, code: str | None = None, **headers: str) -> None:
+        said = {"error": error, "message": message} | ({} if code is None else {"code": code})
+        self._answer(status, said, headers)
+
+    def _answer(self, status: int, value: object, headers: Mapping[str, str] = MappingProxyType({})) -> None:
         body = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
+        if self.close_connection:
+            self.send_header("Connection", "close")
+        for name, text in headers.items():
+            self.send_header(name, text)
         self.end_headers()
-        self.wfile.write(body)
+        if self.command != "HEAD":
+            self.wfile.write(body)
         self.wfile.flush()
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the base class's name
