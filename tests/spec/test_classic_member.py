@@ -23,7 +23,13 @@ from kip848_client.assignors.client.user_data import (
     read_subscription_frame,
 )
 from kip848_client.error_codes import ErrorCode, error_name
-from kip848_client.errors import AuthenticationError, FatalGroupError, ProtocolError, TopicAuthorizationError
+from kip848_client.errors import (
+    AuthenticationError,
+    CommitFailedError,
+    FatalGroupError,
+    ProtocolError,
+    TopicAuthorizationError,
+)
 from kip848_client.member.classic.classic_heartbeats import EARLY_FIRST_MS
 from kip848_client.member.core.assignor_events import (
     DescribeAssignors,
@@ -62,6 +68,7 @@ from tests.support.member_harness import (
     ClassicMemberHarness,
     a_member,
     held,
+    partition,
     positions,
 )
 
@@ -382,26 +389,78 @@ def test_r243_a_member_whose_join_got_lost_stops_reading_when_the_group_has_gone
 
 
 @pytest.mark.parametrize("dropped", ["before_the_sync", "before_poll"])
-@pytest.mark.parametrize(("joined_at", "claimed"), [(2, 2), (3, 1)])
-def test_r245_a_member_that_missed_a_generation_keeps_its_old_claim_until_it_takes_an_assignment_up(
-    dropped: str, joined_at: int, claimed: int
-) -> None:
-    """Others were given its partitions. A claim for the new generation would cancel theirs, or win over it."""
+def test_r245_a_member_claims_its_partitions_in_each_generation_that_it_joined(dropped: str) -> None:
+    """Its assignment was dropped, but the leader has left it what it claimed."""
     member = cooperative(instance_id="i-1")
     member.beat(REBALANCE)
     assert member.said().generation_id == 1
-    member.answer_join(generation=joined_at)
+    member.answer_join(generation=2)
     if dropped == "before_the_sync":
         member.answer_sync(error=REBALANCE)
     else:
         member.answer_sync({"t": range(4)})
         member.beat(REBALANCE)
-    assert (member.listed(), member.said().generation_id) == ([f"t-{index}" for index in range(6)], claimed)
-    member.answer_join(generation=joined_at + 1)
-    member.answer_sync({"t": range(4)})
+    assert (member.listed(), member.said().generation_id) == ([f"t-{index}" for index in range(6)], 2)
+
+
+def test_r245_a_member_that_missed_a_generation_has_lost_its_partitions() -> None:
+    """Others were given them: its commits of the new generation would put their offsets back."""
+    member = cooperative({"t": range(2)}, instance_id="i-1")
+    member.beat(REBALANCE)
+    call = member.commit(positions(t_0=5))
+    member.answer_commit(ErrorCode.ILLEGAL_GENERATION)
+    member.answer_join(generation=3)
+    assert (member.requests(OffsetCommitRequest), member.requests(SyncGroupRequest)) == ([], [])
+    assert isinstance(member.commit_error(call), CommitFailedError)
+    member.finish_call("lost", "t-0", "t-1")
+    assert (member.joining().member_id, member.listed()) == ("m-1", [])
+
+
+def by_coordinator(**settings: object) -> ClassicMemberHarness:
+    """A member of a group in which the coordinator assigns, because others are on the new protocol."""
+    member = cooperative({"t": range(2)}, **settings)
+    member.beat(REBALANCE)
+    member.answer_join(generation=2, leader="")
+    member.answer_sync({"t": range(2)})
     member.listeners_finish = True
     member.poll()
-    assert (member.listed(), member.said().generation_id) == ([f"t-{index}" for index in range(4)], joined_at + 1)
+    member.listeners_finish = False
+    return member
+
+
+@pytest.mark.parametrize("over", ["session", "join", "sync"])
+@pytest.mark.parametrize(("instance_id", "late_ms"), [(None, 0), (None, -1), ("i-1", 0)])
+def test_r273_a_member_that_may_have_been_removed_unheard_has_lost_its_partitions(
+    over: str, instance_id: str | None, late_ms: int
+) -> None:
+    """The coordinator took its JoinGroup for a new member's. A commit would put the offset of the next owner back."""
+    limits = {"session_timeout_ms": 6_000, "rebalance_timeout_ms": 60_000}
+    if over != "session":
+        limits = {"session_timeout_ms": 60_000, "rebalance_timeout_ms": 6_000}
+    member = by_coordinator(instance_id=instance_id, **limits)
+    member.beat(REBALANCE if over != "session" else 0)
+    if over == "sync":
+        member.answer_join(generation=3, leader="")
+        member.clock.advance(6_000 + late_ms)
+        member.answer_sync(error=REBALANCE)
+    elif over == "join":
+        member.clock.advance(6_000 + late_ms)
+    else:
+        member.advance(INTERVAL_MS)  # frozen from here on; the answer to its heartbeat waits in the socket
+        member.clock.advance(6_000 + late_ms)
+        member.answer_beat(REBALANCE)
+    call = member.commit(positions(t_0=5))
+    member.answer_commit(ErrorCode.ILLEGAL_GENERATION)
+    member.answer_join(generation=7, leader="")
+    lost = member.member.view().lost({partition("t-0")})
+    sent = [commit.generation_id_or_member_epoch for commit in member.requests(OffsetCommitRequest)]
+    if instance_id is None and not late_ms:
+        assert (lost, sent) == ({partition("t-0")}, [])
+        assert isinstance(member.commit_error(call), CommitFailedError)
+        member.finish_call("lost", "t-0", "t-1")
+        assert (member.joining().member_id, member.listed()) == ("m-1", [])
+    else:
+        assert (lost, sent) == (set(), [7]), "it is the same member, or would have been refused"
 
 
 def test_r244_a_joining_member_without_an_answer_looks_for_the_coordinator_again() -> None:

@@ -232,6 +232,38 @@ def test_r107_so_does_one_that_waited_through_a_leave() -> None:
     assert commits(member) == []
 
 
+def test_r107_a_commit_does_not_outlive_the_membership_in_which_its_records_were_read() -> None:
+    """The partition came back: another member may have committed further in between."""
+    member = stable()
+    call = member.commit(positions(t_0=5))
+    asked = member.take(OffsetCommitRequest)
+    fence(member)
+    member.finish_call("lost", "t-0")
+    member.answer_heartbeat(epoch=7, assignment={"t": [0]})
+    member.reconcile()
+    assert member.owned == ["t-0"]
+    member.sent.append(asked)
+    member.answer_commit(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    member.advance(1000)
+    assert isinstance(member.commit_error(call), CommitFailedError)
+    assert commits(member) == []
+
+
+@pytest.mark.parametrize("phase", ["removed", "joining", "joined without it"])
+def test_r274_no_transaction_holds_offsets_of_partitions_that_were_lost(phase: str) -> None:
+    """Their next owner writes the same results: they would be there twice."""
+    member, wanted = stable(TWO), {NamedPartition("t", 0), NamedPartition("t", 1)}
+    assert member.member.view().lost(wanted) == set()
+    fence(member)
+    if phase != "removed":
+        member.finish_call("lost", "t-0", "t-1")
+    if phase == "joined without it":
+        member.answer_heartbeat(epoch=7, assignment={"t": [0]})
+        member.reconcile()
+        wanted.remove(NamedPartition("t", 0))
+    assert member.member.view().lost(wanted | {NamedPartition("t", 1)}) == wanted
+
+
 def test_r108_a_commit_of_a_removed_member_fails_at_once() -> None:
     """Whether it is a member is for the heartbeat to say."""
     member = stable()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
 from kip848_client.client.group.app_thread import SLICE_S, AppThread
@@ -107,6 +107,10 @@ class GroupMember:
         if self._manual is not None:
             return frozenset(self._manual)
         return frozenset(tip.topic_partition for tip in self.view.assigned)
+
+    def lost(self, partitions: Collection[NamedPartition]) -> list[NamedPartition]:
+        """Those of *partitions* that are not this consumer's any more: no transaction may hold their offsets."""
+        return sorted(self.view.lost(partitions) if self._manual is None else set(partitions) - self._manual.keys())
 
     @property
     def wants_records(self) -> bool:

@@ -229,11 +229,10 @@ class ConsumerAccess:
         """The member and its epoch, for a transaction with offsets of *names*.
 
         Raises:
-            TransactionAbortedError: the member has lost some, and maybe joined again: its new epoch must not vouch for
-                them. The lost callback is due.
+            TransactionAbortedError: the member has lost some.
         """
         metadata = self._consumer.group_metadata()
-        if lost := sorted(set(names) - self._consumer._group.assigned):
+        if lost := self._consumer._group.lost(names):
             raise TransactionAbortedError(f"{describe_partitions(lost)} were lost")
         return metadata
 

@@ -70,8 +70,7 @@ class Transaction:
         with consumer._gate:
             moved = self._moved()
             metadata = consumer.group_metadata()
-            # Also those that were lost meanwhile, with the callback still due: a new epoch must not vouch for them.
-            taken_away = sorted(origins.taken_away | (moved.keys() - consumer._group.assigned))
+            taken_away = sorted(origins.taken_away.union(consumer._group.lost(moved.keys())))
         if taken_away:
             self.abort()
             raise TransactionAbortedError(

@@ -34,6 +34,7 @@ from kip848_client.member.classic.classic_errors import ClassicErrorClass, beat_
 from kip848_client.member.classic.classic_heartbeats import ClassicHeartbeats
 from kip848_client.member.classic.classic_reconciler import ClassicReconciler, RunOwner
 from kip848_client.member.classic.join_round import JoinRound, RoundOwner
+from kip848_client.member.classic.standing import Standing
 from kip848_client.member.classic.topic_watch import TopicWatch
 from kip848_client.member.core.assignor_events import AssignorEvent
 from kip848_client.member.core.context import Context
@@ -89,8 +90,9 @@ class ClassicProtocol(GroupPart, RunOwner, RoundOwner, ExitOwner):
         self._held: frozenset[NamedPartition] = frozenset()
         """The partitions applied last; an eager member passes them to its assignor."""
         self._held_generation = NO_EPOCH
-        self._claimed_generation = NO_EPOCH
-        """The last generation that assigned no partition of this member to another one."""
+        self._standing: Final = Standing(context)
+        self._last_leader: str | None = None
+        """Of the last answered JoinGroup."""
         self._led_generation = NO_EPOCH
         """The last generation for which this member assigned."""
         self._led_as = ""
@@ -220,7 +222,7 @@ class ClassicProtocol(GroupPart, RunOwner, RoundOwner, ExitOwner):
     def assignment_applied(self, run: Run) -> None:
         context = self._context
         self._held = frozenset(partition.topic_partition for partition in run.partitions)
-        self._held_generation = self._claimed_generation = context.epoch
+        self._held_generation = context.epoch
         if run.revoked:
             # Others wait for the revoked partitions, and only our next join releases them.
             self._wanted = self._wanted or "partitions were revoked"
@@ -235,7 +237,6 @@ class ClassicProtocol(GroupPart, RunOwner, RoundOwner, ExitOwner):
             self._wanted = self._wanted or "partitions were revoked"  # R265: others wait for them
         if self._wanted is None:
             return False
-        self._claimed_generation = self._context.epoch
         self._go_on_to_join()
         return True
 
@@ -259,8 +260,6 @@ class ClassicProtocol(GroupPart, RunOwner, RoundOwner, ExitOwner):
             owned = frozenset()
             if self._held_generation != NO_EPOCH:
                 generation = self._held_generation
-        elif owned:
-            generation = self._claimed_generation
         return self._assignors.offers(
             topics=self._subscribed_topics, owned=owned, held=self._held, generation=generation
         )
@@ -269,15 +268,17 @@ class ClassicProtocol(GroupPart, RunOwner, RoundOwner, ExitOwner):
     def _subscribed_topics(self) -> frozenset[str]:
         return self._context.subscription.topics | self._matched
 
-    def joined(self) -> None:
-        """The member has a generation.
-
-        The leader of the generation after the one that was claimed heeds the claim. If the member missed a generation,
-        its partitions may have another owner; its claim stays an old one until it has taken up an assignment (R245).
-        """
-        if self._round.leader == "" or self._context.epoch == self._claimed_generation + 1:
-            self._claimed_generation = self._context.epoch
+    def joined(self, *, before: int) -> bool:
+        context, standing = self._context, self._standing
+        by_coordinator = "" in {self._last_leader, self._round.leader}
+        stayed = standing.is_certain if by_coordinator else context.epoch in {before, before + 1}
+        if context.owned and not stayed:
+            self.removed(keep_id=True)
+            return False
+        self._last_leader = self._round.leader
+        standing.joined(self._round.sent_ms)
         self._heartbeats.begin()
+        return True
 
     def lead(self, members: tuple[JoinGroupResponseMember, ...]) -> None:
         self._led_generation, self._led_as = self._context.epoch, self._context.member_id
@@ -286,6 +287,7 @@ class ClassicProtocol(GroupPart, RunOwner, RoundOwner, ExitOwner):
     def synced(self, assignment: ConsumerProtocolAssignment) -> None:
         context = self._context
         self.exit.removals = 0
+        self._standing.synced(self._round.sent_ms)
         partitions = frozenset(
             TopicIdPartition(topic.topic, index, ZERO_UUID)
             for topic in assignment.assigned_partitions
@@ -417,23 +419,26 @@ class ClassicProtocol(GroupPart, RunOwner, RoundOwner, ExitOwner):
             context.wake_at(self._reconciler.listener_ready_ms)
 
     def _beat(self) -> None:
-        number, link = self._round.number, self._context.link
+        number, link, sent_ms = self._round.number, self._context.link, self._context.now_ms
         self._heartbeats.send(
-            on_answer=lambda response: self._beat_answered(response, number, link), on_failure=self._beat_failed
+            on_answer=lambda response: self._beat_answered(response, number, link, sent_ms),
+            on_failure=self._beat_failed,
         )
 
-    def _beat_answered(self, response: HeartbeatResponse, number: int, link: int | None) -> None:
+    def _beat_answered(self, response: HeartbeatResponse, number: int, link: int | None, sent_ms: int) -> None:
         context = self._context
         self._heartbeats.ended()
         code = response.error_code
         if not code:
             self._discovery.proven()
             self._heartbeats.succeeded()
+            self._standing.accepted(sent_ms)
             return
         match beat_error_class(code):
             case ClassicErrorClass.REJOIN:
                 self._discovery.proven()
                 self._heartbeats.succeeded()
+                self._standing.asked_to_join(sent_ms)
                 if number == self._round.number:
                     self._rebalance()
             case ClassicErrorClass.LOST_GENERATION:

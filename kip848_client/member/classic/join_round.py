@@ -89,8 +89,15 @@ class RoundOwner(ABC):
         """The protocols of a JoinGroup: one for each assignor, in order of preference."""
 
     @abstractmethod
-    def joined(self) -> None:
-        """JoinGroup succeeded: the member has a generation, and the leader is known."""
+    def joined(self, *, before: int) -> bool:
+        """JoinGroup succeeded: the member has a generation, and the leader is known.
+
+        Args:
+            before: the generation before; 0 without one.
+
+        Returns:
+            Whether the round goes on. If not, the group went on without the member, which has lost its partitions.
+        """
 
     @abstractmethod
     def lead(self, members: tuple[JoinGroupResponseMember, ...]) -> None:
@@ -130,6 +137,8 @@ class JoinRound:
         """The coordinator keeps its assignment, so the leader computes none."""
         self._reason = ""
         self._request_id: int | None = None
+        self.sent_ms = 0
+        """When the last request was sent."""
         self._link: int | None = None
         self._commits_until_ms = 0
         self._assignments: tuple[SyncGroupRequestAssignment, ...] = ()
@@ -204,7 +213,7 @@ class JoinRound:
             on_answer(response)
 
         config = self._context.config
-        self._link = self._context.link
+        self._link, self.sent_ms = self._context.link, self._context.now_ms
         self._request_id = self._context.send(
             request,
             destination=Destination.COORDINATOR_ROUND,
@@ -259,12 +268,13 @@ class JoinRound:
             self._owner.fail(fatal_error(context.config, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, text))
             return
         context.member_id = response.member_id or context.member_id
-        context.epoch = response.generation_id
+        before, context.epoch = context.epoch, response.generation_id
         self.number += 1
         self.protocol = response.protocol_name or ""
         self.leader = response.leader
         self.skipped = response.skip_assignment
-        self._owner.joined()
+        if not self._owner.joined(before=before):
+            return
         if self.is_leader and not response.skip_assignment:
             if all(member.member_id != context.member_id for member in response.members):
                 text = "the coordinator made this member leader of a group that it is not in"

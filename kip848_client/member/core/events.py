@@ -11,7 +11,7 @@ longer waits for.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final, TypeAlias
 from uuid import UUID
 
@@ -534,3 +534,12 @@ class MemberView(msgspec.Struct, frozen=True):
     member_epoch: int
     handing_over: bool = False
     news_expected: bool = False
+
+    def lost(self, partitions: Collection[NamedPartition]) -> set[NamedPartition]:
+        """Those of *partitions* that this member has no more: no transaction of it may hold their offsets.
+
+        The lost callback of some of them may still be due. Of a member outside its group they are all.
+        """
+        if self.member_epoch <= 0:
+            return set(partitions)
+        return set(partitions) - {partition.topic_partition for partition in self.assigned}

@@ -12,7 +12,7 @@ AUTO_REVOCATION         all consumed    the rebalance timeout    retriable codes
 
 A commit carries the member id and epoch that are valid when it is sent. A subscribed member without an epoch (removed,
 or not joined yet) commits nothing: the coordinator of an empty group would accept the commit, and it would overwrite
-the offsets of the next owner. A commit that waited during a removal keeps only partitions that are still owned.
+the offsets of the next owner. A commit belongs to the membership in which it was requested, and ends with it.
 
 A SYNC commit is reported after all ASYNC commits that were requested before it.
 
@@ -254,10 +254,10 @@ class Commits:
             self._send(commit)
 
     def _take_out_moved(self, commit: _Commit) -> None:
+        # After a removal all were lost: one that is owned again may have had another owner in between.
+        still = self._context.owned_by_name if commit.incarnation == self._context.incarnation else {}
         kept = {
-            key: value
-            for key, value in commit.offsets.items()
-            if key in self._context.owned_by_name or commit.confirmed.get(key) == value
+            key: value for key, value in commit.offsets.items() if key in still or commit.confirmed.get(key) == value
         }
         commit.moved |= commit.offsets.keys() - kept.keys()
         commit.offsets = kept

@@ -89,8 +89,8 @@ class ClassicReading(Checker):
     """C1 in a classic group: no two members of its present generation read one partition.
 
     Three kinds of members may read until they hear of the present generation, and their commits are refused: one that
-    did not join in it; one that missed a generation, while it claims partitions of an older one; and one whose late
-    JoinGroup was taken for what it owns now.
+    did not join in it; one that missed a generation, until its JoinGroup is answered; and one whose late JoinGroup was
+    taken for what it owns now.
     """
 
     def __init__(self, run_state: RunState) -> None:
