@@ -107,6 +107,14 @@ class _Partition:
         """No record from this offset on may start: the marks are nearly full."""
         self.unchecked = 0
 
+    def deliver(self, offset: int) -> int | None:
+        """See `Progress.deliver`."""
+        if self.progress.goes_back(offset):
+            self.began, self.committed = offset, None
+        elif self.began < 0:
+            self.began = offset
+        return self.progress.deliver(offset)
+
 
 class Processing:
     """See the module. Every method that takes *now_ms* may add effects, which `take_effects` returns."""
@@ -275,9 +283,7 @@ class Processing:
             if partition is None:
                 self.assigned(item.partition, item.offset)
                 partition = self._partitions[item.partition]
-            if partition.began < 0:
-                partition.began = item.offset
-            number = partition.progress.deliver(item.offset)
+            number = partition.deliver(item.offset)
             if number is None or partition.draining:
                 continue
             item.number, item.taken_ms = number, now_ms
@@ -299,9 +305,7 @@ class Processing:
         if item.partition not in self._partitions:
             self.assigned(item.partition, item.offset)
         partition = self._partitions[item.partition]
-        if partition.began < 0:
-            partition.began = item.offset
-        number = partition.progress.deliver(item.offset)
+        number = partition.deliver(item.offset)
         if number is None or partition.draining:
             return
         item.number, item.taken_ms = number, now_ms

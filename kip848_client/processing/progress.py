@@ -34,12 +34,11 @@ class Progress:
     """
 
     def __init__(self, offset: int, done: Ranges = ()) -> None:
-        self._committed: Final = offset
         self._done_before = tuple(done)
         self._firsts: Final = [first for first, _ in done]
         self._next = 0
         self._low = 0
-        self._undone: Final[dict[int, int]] = {}
+        self._undone: dict[int, int] = {}
         self._runs: Final[dict[int, _Run]] = {}
         """By the number of their first record."""
         self._starts: Final[dict[int, int]] = {}
@@ -52,15 +51,26 @@ class Progress:
         number = self._next
         self._undone[number] = offset  # first: a Ctrl-C may come between two steps, and must not pass the record
         self._next += 1
+        if offset < self._end_offset:
+            self._begin_again(number)
         self._end_offset = offset + 1
         if self._done_before:
-            if offset < self._committed:  # the log was reset to an earlier end: these are other records
-                self._done_before = ()
             place = bisect_right(self._firsts, offset) - 1
-            if place >= 0 and self._done_before and offset < self._done_before[place][1]:
+            if place >= 0 and offset < self._done_before[place][1]:
                 self.done(number)
                 return None
         return number
+
+    def goes_back(self, offset: int) -> bool:
+        """Whether a record of this offset is one of another log: the topic was created again, or lost its end."""
+        return offset < self._end_offset
+
+    def _begin_again(self, number: int) -> None:
+        """From this record on they are of another log. What is in hand of the old one has no place in a commit."""
+        self._low, self._done_before = number, ()
+        self._undone = {number: self._undone[number]}
+        self._runs.clear()
+        self._starts.clear()
 
     @property
     def at_rest(self) -> bool:
@@ -73,7 +83,9 @@ class Progress:
 
     def done(self, number: int) -> None:
         """The record of this number is done."""
-        offset = self._undone.pop(number)
+        offset = self._undone.pop(number, None)
+        if offset is None:  # of another log
+            return
         if number == self._low:
             self._low += 1
             run = self._runs.pop(self._low, None)

@@ -342,6 +342,21 @@ def test_marks_are_forgotten_when_the_log_begins_anew() -> None:
     assert played.started == [0, 1, 2, 105]
 
 
+def test_a_topic_that_is_created_again_begins_anew_beside_what_is_in_hand() -> None:
+    """Offsets of the old log made no commit of the new one possible, and process() ended with an obscure error."""
+    played = Played()
+    played.core.assigned(P, 100)
+    played.take(100, 101, 102, lanes="abc")
+    played.end(101)
+    played.take(0, 1, 2, lanes="ade")
+    assert played.started == [100, 101, 102, 1, 2], "order by key holds across the two"
+    played.end(1)
+    assert played.commit() == (0, [(1, 2)])
+    played.end(100, 102)
+    played.end(0)
+    assert played.commit() == (2, [])
+
+
 def test_marks_that_the_broker_refuses_as_too_long_become_shorter() -> None:
     """A broker may have a small offset.metadata.max.bytes; without this, nothing would be committed."""
     played = Played(200, metadata_bytes=128)
