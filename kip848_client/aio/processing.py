@@ -143,7 +143,7 @@ class TaskProcessor(Driver):
             if self.writer is None and anyio.current_time() >= self._reach_due_s:
                 self._reach_due_s = anyio.current_time() + self._access.commit_interval_s
                 await self._reach()
-            count = self._wanted()
+            count = self._wanted() or await self._wanted_soon()
             try:
                 batch = await consume(partial(self._access.consume, count), _SLICE_S if count else 0.0)
             except MaxPollExceededError as error:
@@ -159,11 +159,18 @@ class TaskProcessor(Driver):
                 self._tell()  # a time-out or a batch may be due before anything else is
                 await self._pause()
             elif not count:
-                with anyio.move_on_after(_FULL_SLICE_S):
-                    self._awaits_room, self._room = True, anyio.Event()
-                    await self._room.wait()
-                self._awaits_room = False
                 await self._pause()
+
+    async def _wanted_soon(self) -> int:
+        """The buffer is full: how many records to read once there is room. Each call of the consumer costs more.
+
+        If there is none for a while the consumer is asked for none, to take part in rebalances.
+        """
+        with anyio.move_on_after(_FULL_SLICE_S):
+            self._awaits_room, self._room = True, anyio.Event()
+            await self._room.wait()
+        self._awaits_room = False
+        return self._wanted()
 
     async def _reach(self) -> None:
         """Look at positions for the next commit; between two reads, so that all that was read is in the core."""

@@ -106,6 +106,25 @@ class _Partition:
         self.gated_below: int | None = None
         """No record from this offset on may start: the marks are nearly full."""
         self.unchecked = 0
+        self._gate_runs = self._gate_span = 0
+
+    def close_gate(self, below: int) -> None:
+        """Let nothing start from this offset on."""
+        self.gated_below = below
+        self._gate_runs, self._gate_span = self._size(below)
+
+    @property
+    def marks_due(self) -> bool:
+        """Whether the size of the marks is to be looked at, which takes longer the larger they are."""
+        if self.unchecked >= _MARKS_CHECKED_EVERY:
+            return True
+        if self.gated_below is None:
+            return False
+        runs, span = self._size(self.gated_below)
+        return runs * 8 < self._gate_runs * 7 or span * 8 < self._gate_span * 7
+
+    def _size(self, below: int) -> tuple[int, int]:
+        return self.progress.runs, below - self.progress.low_mark
 
     def deliver(self, offset: int) -> int | None:
         """See `Progress.deliver`."""
@@ -482,7 +501,7 @@ class Processing:
         if self.outbox is not None:
             self.outbox.add(work, now_ms)
         partition.unchecked += len(work.items)
-        if partition.unchecked >= _MARKS_CHECKED_EVERY or partition.gated_below is not None:
+        if partition.marks_due:
             self._check_marks(partition)
         self._drop(partition, work, now_ms)
 
@@ -515,7 +534,7 @@ class Processing:
             low, done = progress.low_mark, progress.done_beyond
             text, whole = encode_marks(low, done, bytes_max=bytes_max)
             if not whole or len(text) * 4 > bytes_max * 3:
-                partition.gated_below = done[-1][1]
+                partition.close_gate(done[-1][1])
 
     # --- time
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kip848_client.model import OffsetAndMetadata
-from kip848_client.processing.marks import decode_marks, encode_marks
+from kip848_client.processing import core
+from kip848_client.processing.marks import Ranges, decode_marks, encode_marks
 from tests.processing.harness import P, Played, Q
 
 NO = ValueError("no")
@@ -67,6 +68,25 @@ def test_alternating_marks_hold_starts_back_before_they_are_too_long() -> None:
     assert len(decode_marks(0, text) or ()) == played.started[-1] // 2 + 1
     played.end(0)
     assert played.started[-1] == 2
+
+
+def test_nearly_full_marks_are_not_measured_for_each_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With thousands of records in hand it takes a millisecond: process() did little else."""
+    measured: list[int] = []
+
+    def counted(low: int, done: Ranges, *, bytes_max: int) -> tuple[str, bool]:
+        measured.append(low)
+        return encode_marks(low, done, bytes_max=bytes_max)
+
+    monkeypatch.setattr(core, "encode_marks", counted)
+    played = Played(2000, metadata_bytes=200)
+    played.take(*range(2000))
+    played.end(*range(1, 2000, 2))
+    assert len(measured) < 100
+    played.end(*range(0, 2000, 2))
+    assert len(measured) < 200
+    played.take(*range(2000, 2002))
+    assert played.started[-1] == 2001
 
 
 def test_a_failed_record_waits_alone() -> None:

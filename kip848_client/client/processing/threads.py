@@ -96,6 +96,9 @@ class ThreadProcessor(Driver):
         with self._lock:
             slice_s = self.slice_wait_s(self.wait_s(_PAUSED_SLICE_S if self.core.paused else _SLICE_S))
             count = self._wanted()
+            # The buffer is full. Without room in time the consumer only takes part in rebalances.
+            if not count and self._moved.wait_for(lambda: self.core.may_read, slice_s):
+                return
         try:
             batch = self._access.consume(count, slice_s if count else 0.0)
         except MaxPollExceededError as error:
@@ -109,9 +112,6 @@ class ThreadProcessor(Driver):
         if batch:
             with self._lock:
                 self.feed(batch)
-        elif not count:
-            with self._moved:
-                self._moved.wait_for(lambda: self.core.may_read, slice_s)
 
     def _serve(self) -> None:
         """Do what handlers and time have brought: resume, commit, time-outs."""
