@@ -87,6 +87,8 @@ check: venv
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+	set -o pipefail; . $(VENV)/bin/activate; pyright --verifytypes kip848_client --ignoreexternal | grep -v '^   kip848_client'
+	. $(VENV)/bin/activate; pyright tests/typing
 	$(VENV)/bin/lint-imports
 	$(PYTHON) -m tests.source.import_circles
 	$(PYTHON) -m tests.source.rooms

@@ -215,9 +215,9 @@ class ClientMetrics:
             "messaging.consumer.group.name": group_id,
         }
         self._open_tracer: trace.Tracer | None = None
-        self.tracing = False
+        self.tracing: bool = False
         """Whether spans go anywhere."""
-        self.measuring = False
+        self.measuring: bool = False
         """Whether metrics go anywhere."""
         self._look_again_s = 0.0
         self._figures: Mapping[str, Figures] = {}

@@ -152,8 +152,8 @@ class Rule:
         self._nth: Final = nth
         self._probability: Final = probability
         self._left = None if times is None else times * len(self.script)
-        self.matches = 0
-        self.hits = 0
+        self.matches: int = 0
+        self.hits: int = 0
         self.failure: Exception | None = None
 
     @property

@@ -168,13 +168,13 @@ class Processing:
         self._full = False
         self._paused: Final[set[NamedPartition]] = set()
         self.outbox: Final = None if limits.slice_records is None else Outbox(limits.slice_records, limits.slice_ms)
-        self.stopping = False
+        self.stopping: bool = False
         """Nothing starts any more."""
-        self.done_total = 0
-        self.retries_total = 0
-        self.dead_letters_total = 0
-        self.skipped_total = 0
-        self.abandoned_total = 0
+        self.done_total: int = 0
+        self.retries_total: int = 0
+        self.dead_letters_total: int = 0
+        self.skipped_total: int = 0
+        self.abandoned_total: int = 0
 
     def take_effects(self) -> Sequence[Effect]:
         """What is to be done, in order."""

@@ -41,7 +41,7 @@ class Outbox:
         self._held_back: list[Work] = []
         """Works that did not fit into the marks of the last slice."""
         self._sending: list[Work] = []
-        self.writing = False
+        self.writing: bool = False
         """A transaction is being written: there is one at a time."""
         self._count = 0
         self._due_ms: int | None = None

@@ -123,9 +123,10 @@ class CommitTimes:
     __slots__ = ("count", "first_ms", "last_ms", "longest_ms", "rhythm")
 
     def __init__(self, at_ms: float) -> None:
-        self.first_ms = self.last_ms = at_ms
-        self.longest_ms = 0.0
-        self.count = 0
+        self.first_ms: float = at_ms
+        self.last_ms: float = at_ms
+        self.longest_ms: float = 0.0
+        self.count: int = 0
         self.rhythm: Rhythm | None = None
 
     def add(self, at_ms: float) -> None:

@@ -90,14 +90,14 @@ class ObservedGroup:
         """The group while it is a classic one, else None. A classic group has no entries in `members`."""
         self.converted: Conversion | None = None
         """The group before the last look, if that look found it converted to the other kind."""
-        self.group_epoch = 0
+        self.group_epoch: int = 0
         """The group epoch. For a classic group, this and `target_epoch` are the generation in its last record."""
-        self.target_epoch = 0
+        self.target_epoch: int = 0
         self._is_consumer_group = False
-        self.version = -1
+        self.version: int = -1
         """`Cluster.version` at the last look."""
-        self.loads = 0
-        self.is_loaded = False
+        self.loads: int = 0
+        self.is_loaded: bool = False
         """Whether a coordinator was loaded between the last two looks, which undoes changes that were not durable."""
         self.rewound: set[IdPartition] = set()
         """Partitions whose committed offset comes from a late or duplicated commit, which Kafka accepts."""

@@ -190,7 +190,7 @@ class HandedOut(Observer):
         self._topics = topics
         self.read: Final[defaultdict[TopicIdPartition, int]] = defaultdict(int)
         """Partition -> end of what any application was handed."""
-        self.duplicates = 0
+        self.duplicates: int = 0
         """Records that were handed out more than once, as they may be after crashes and removals."""
 
     def handed_out(self, consumer: ClientProcess, partition: TopicIdPartition, offsets: range) -> None:
@@ -224,10 +224,13 @@ class Observers(Observer):
         for observer in observers:
             for name in _hooks_of(type(observer)):  # type: ignore[arg-type]  # mypy: classes are hashable
                 found[name].append(getattr(observer, name))
+        self._tell_view_changed = _telling(tuple(found.pop("view_changed")))
         for name, hooks in found.items():
             setattr(self, name, (_telling_about if name in _OF_REQUESTS else _telling)(tuple(hooks)))
-        self._tell_view_changed = self.view_changed
-        self.view_changed = self._changed_views.append  # type: ignore[method-assign, assignment]
+
+    def view_changed(self, consumer: ClientProcess) -> None:
+        """Have it told after the step."""
+        self._changed_views.append(consumer)
 
     def after_step(self) -> None:
         """Call the hooks for visible changes of this step."""

@@ -25,12 +25,12 @@ class ConnectionEnd:
     def __init__(
         self, reason: str, *, violation: bool = False, refused: bool = False, cause: BaseException | None = None
     ) -> None:
-        self.reason = reason
-        self.refused = refused
+        self.reason: str = reason
+        self.refused: bool = refused
         """The peer refused our certificate or credentials, or we refused its."""
-        self.violation = violation
+        self.violation: bool = violation
         """The peer broke the protocol, not the network, and not we by closing."""
-        self.cause = cause
+        self.cause: BaseException | None = cause
 
     def failure(self) -> AuthenticationError | ProtocolError | ConnectionLostError:
         """The exception for a caller; new each time, because several tasks may catch it."""

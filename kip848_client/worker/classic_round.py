@@ -120,7 +120,7 @@ class ClassicRound:
         self._version, self._units = 0, frozenset[Unit]()
         self._offers: tuple[str, ...] = ()
         self._wishes = WorkerMetadata()
-        self.draining = False
+        self.draining: bool = False
         """C8: this worker wants no units, or was asked to give them up. For good."""
         self._running: frozenset[Unit] = frozenset()
         """Units that the core may be running."""

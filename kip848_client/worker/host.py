@@ -134,7 +134,7 @@ class WorkerHost:
         self._classic: ClassicTalk | None = None
         self.loss: Loss | None = None
         """Why units stop, while the callback runs that stops them."""
-        self.drains = False
+        self.drains: bool = False
         """This worker gives its units to others, for good."""
         self._drain_waits: DrainRequested | None = None
         """A request from before the protocol is known."""

@@ -87,7 +87,7 @@ class Planning:
         self.retry_ms: int | None = None
         """When it asks for another one, because its assignor failed: units of a lost worker would stay without one."""
         self._retry_after_ms = RETRY_MS
-        self.catalogue_offset = -1
+        self.catalogue_offset: int = -1
         """Offset (version) of the list of units from which the last plan was made."""
 
     def offers(self) -> tuple[ClientAssignor, ...]:

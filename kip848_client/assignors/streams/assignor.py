@@ -113,7 +113,7 @@ class StreamsAssignor(PartitionAssignor):
         self._reason = 0
         self._told: AssignorMetadata | None = None
         self._assignment = TaskAssignment()
-        self.error = 0
+        self.error: int = 0
         """The error of the last assignment: 0, `SHUTDOWN`, `ASSIGNMENT_ERROR`, `INCONSISTENT_TOPOLOGY` or negative."""
 
     @property

@@ -144,8 +144,8 @@ def each_topic(operation: Operation) -> Callable[[Permit, Any], Outcome]:
     return check
 
 
-read_topics = each_topic(Operation.READ)
-describe_topics = each_topic(Operation.DESCRIBE)
+read_topics: Final = each_topic(Operation.READ)
+describe_topics: Final = each_topic(Operation.DESCRIBE)
 
 
 def may_see_topic(permit: Permit, name: str) -> bool:
@@ -213,7 +213,7 @@ def each_config(operation: Operation) -> Callable[[Permit, Any], Outcome]:
     return check
 
 
-alter_configs = each_config(Operation.ALTER_CONFIGS)
+alter_configs: Final = each_config(Operation.ALTER_CONFIGS)
 
 
 def whole_group(operation: Operation) -> Callable[[Permit, Any], Outcome]:
@@ -227,7 +227,7 @@ def whole_group(operation: Operation) -> Callable[[Permit, Any], Outcome]:
     return check
 
 
-read_group = whole_group(Operation.READ)
+read_group: Final = whole_group(Operation.READ)
 
 
 def read_group_and_topics(permit: Permit, request: Any) -> Outcome:

@@ -25,7 +25,7 @@ from kip848_client.wire.messages.alter_configs import (
 API_KEY: Final = ApiKey.ALTER_CONFIGS
 VERSIONS: Final = (0, 2)
 
-requires = alter_configs
+requires: Final = alter_configs
 
 
 def handle(broker: BrokerState, request: AlterConfigsRequest, context: RequestContext) -> Slices:

@@ -29,7 +29,7 @@ from kip848_client.wire.messages.alter_partition_reassignments import (
 API_KEY: Final = ApiKey.ALTER_PARTITION_REASSIGNMENTS
 VERSIONS: Final = (0, 1)
 
-requires = whole_cluster(Operation.ALTER)
+requires: Final = whole_cluster(Operation.ALTER)
 
 
 def handle(

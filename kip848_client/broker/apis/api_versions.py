@@ -29,7 +29,7 @@ from kip848_client.wire.messages.api_versions import (
 API_KEY: Final = ApiKey.API_VERSIONS
 VERSIONS: Final = (0, 5)
 
-requires = nothing
+requires: Final = nothing
 
 GROUP_VERSION: Final = "group.version"
 """Kafka's feature for the consumer group protocol; level 1 = the protocol of KIP-848 is on."""

@@ -12,5 +12,5 @@ API_KEY: Final = ApiKey.CONNECT_GROUP_HEARTBEAT
 VERSIONS: Final = (0, 0)
 EXTENSION: Final = "connect"
 
-requires = read_group
+requires: Final = read_group
 handle = to_group_coordinator

@@ -14,5 +14,5 @@ from kip848_client.wire.api_keys import ApiKey
 API_KEY: Final = ApiKey.CONSUMER_GROUP_HEARTBEAT
 VERSIONS: Final = (0, 1)
 
-requires = read_group_and_see_subscription
+requires: Final = read_group_and_see_subscription
 handle = to_group_coordinator

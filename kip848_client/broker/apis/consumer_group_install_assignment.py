@@ -12,5 +12,5 @@ API_KEY: Final = ApiKey.CONSUMER_GROUP_INSTALL_ASSIGNMENT
 VERSIONS: Final = (0, 0)
 EXTENSION: Final = "client_assignors"
 
-requires = read_group
+requires: Final = read_group
 handle = to_group_coordinator

@@ -17,7 +17,7 @@ from kip848_client.wire.messages.create_acls import AclCreationResult, CreateAcl
 API_KEY: Final = ApiKey.CREATE_ACLS
 VERSIONS: Final = (1, 3)
 
-requires = whole_cluster(Operation.ALTER)
+requires: Final = whole_cluster(Operation.ALTER)
 
 
 def handle(broker: BrokerState, request: CreateAclsRequest, context: RequestContext) -> CreateAclsResponse:

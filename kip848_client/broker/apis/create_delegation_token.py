@@ -21,7 +21,7 @@ VERSIONS: Final = (1, 3)
 
 _FIRST_VERSION_WITH_REQUESTER: Final = 3
 
-requires = nothing
+requires: Final = nothing
 
 
 def handle(

@@ -30,7 +30,7 @@ VERSIONS: Final = (0, 3)
 
 _FIRST_STRICT_VERSION: Final = 3
 
-requires = each_topic(Operation.ALTER)
+requires: Final = each_topic(Operation.ALTER)
 
 
 def handle(broker: BrokerState, request: CreatePartitionsRequest, context: RequestContext) -> Slices:

@@ -22,7 +22,7 @@ from kip848_client.wire.messages.delete_acls import (
 API_KEY: Final = ApiKey.DELETE_ACLS
 VERSIONS: Final = (1, 3)
 
-requires = whole_cluster(Operation.ALTER)
+requires: Final = whole_cluster(Operation.ALTER)
 
 
 def handle(broker: BrokerState, request: DeleteAclsRequest, context: RequestContext) -> DeleteAclsResponse:

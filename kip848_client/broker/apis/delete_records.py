@@ -29,7 +29,7 @@ from kip848_client.wire.messages.delete_records import (
 API_KEY: Final = ApiKey.DELETE_RECORDS
 VERSIONS: Final = (0, 2)
 
-requires = each_topic(Operation.DELETE)
+requires: Final = each_topic(Operation.DELETE)
 
 _UNKNOWN_OFFSET: Final = -1
 

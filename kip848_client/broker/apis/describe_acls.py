@@ -21,7 +21,7 @@ from kip848_client.wire.messages.describe_acls import (
 API_KEY: Final = ApiKey.DESCRIBE_ACLS
 VERSIONS: Final = (1, 3)
 
-requires = whole_cluster(Operation.DESCRIBE)
+requires: Final = whole_cluster(Operation.DESCRIBE)
 
 
 def handle(broker: BrokerState, request: DescribeAclsRequest, context: RequestContext) -> DescribeAclsResponse:

@@ -44,7 +44,7 @@ from kip848_client.wire.messages.describe_configs import (
 API_KEY: Final = ApiKey.DESCRIBE_CONFIGS
 VERSIONS: Final = (1, 4)
 
-requires = each_config(Operation.DESCRIBE_CONFIGS)
+requires: Final = each_config(Operation.DESCRIBE_CONFIGS)
 
 
 class _Entry(NamedTuple):

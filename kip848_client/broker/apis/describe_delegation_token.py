@@ -17,7 +17,7 @@ from kip848_client.wire.messages.describe_delegation_token import (
 API_KEY: Final = ApiKey.DESCRIBE_DELEGATION_TOKEN
 VERSIONS: Final = (1, 3)
 
-requires = nothing
+requires: Final = nothing
 
 
 def handle(

@@ -23,7 +23,7 @@ from kip848_client.wire.messages.describe_producers import (
 API_KEY: Final = ApiKey.DESCRIBE_PRODUCERS
 VERSIONS: Final = (0, 0)
 
-requires = read_topics
+requires: Final = read_topics
 
 _NONE: Final = -1
 

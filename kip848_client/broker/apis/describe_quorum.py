@@ -32,7 +32,7 @@ _EPOCH: Final = 1
 _UNKNOWN_TIME: Final = -1
 _FIRST_VERSION_WITH_NODES: Final = 2
 
-requires = whole_cluster(Operation.DESCRIBE)
+requires: Final = whole_cluster(Operation.DESCRIBE)
 
 
 def handle(broker: BrokerState, request: DescribeQuorumRequest, context: RequestContext) -> DescribeQuorumResponse:

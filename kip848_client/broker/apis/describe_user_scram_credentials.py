@@ -28,7 +28,7 @@ from kip848_client.wire.sasl.scram import ScramCredential
 API_KEY: Final = ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS
 VERSIONS: Final = (0, 0)
 
-requires = whole_cluster(Operation.DESCRIBE)
+requires: Final = whole_cluster(Operation.DESCRIBE)
 
 
 def handle(

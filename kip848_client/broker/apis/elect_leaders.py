@@ -34,7 +34,7 @@ VERSIONS: Final = (0, 2)
 _PREFERRED: Final = 0
 _UNCLEAN: Final = 1
 
-requires = whole_cluster(Operation.ALTER)
+requires: Final = whole_cluster(Operation.ALTER)
 
 
 def handle(broker: BrokerState, request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:

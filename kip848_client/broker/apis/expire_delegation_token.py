@@ -17,7 +17,7 @@ from kip848_client.wire.messages.expire_delegation_token import (
 API_KEY: Final = ApiKey.EXPIRE_DELEGATION_TOKEN
 VERSIONS: Final = (1, 2)
 
-requires = nothing
+requires: Final = nothing
 
 
 def handle(

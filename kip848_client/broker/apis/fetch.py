@@ -51,7 +51,7 @@ from kip848_client.wire.messages.fetch import (
 API_KEY: Final = ApiKey.FETCH
 VERSIONS: Final = (4, 18)
 
-requires = each_topic(Operation.READ)
+requires: Final = each_topic(Operation.READ)
 
 _FIRST_VERSION_BY_ID: Final = 13
 _FIRST_VERSION_FROM_FOLLOWERS: Final = 11

@@ -17,7 +17,7 @@ API_KEY: Final = ApiKey.GET_TELEMETRY_SUBSCRIPTIONS
 VERSIONS: Final = (0, 0)
 EXTENSION: Final = "telemetry"
 
-requires = nothing
+requires: Final = nothing
 
 
 def handle(

@@ -36,7 +36,7 @@ from kip848_client.wire.messages.incremental_alter_configs import (
 API_KEY: Final = ApiKey.INCREMENTAL_ALTER_CONFIGS
 VERSIONS: Final = (0, 1)
 
-requires = alter_configs
+requires: Final = alter_configs
 
 
 class ConfigOperation(enum.IntEnum):

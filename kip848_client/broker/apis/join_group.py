@@ -11,5 +11,5 @@ from kip848_client.wire.api_keys import ApiKey
 API_KEY: Final = ApiKey.JOIN_GROUP
 VERSIONS: Final = (0, 9)
 
-requires = read_group
+requires: Final = read_group
 handle = to_group_coordinator

@@ -14,5 +14,5 @@ from kip848_client.wire.api_keys import ApiKey
 API_KEY: Final = ApiKey.LEAVE_GROUP
 VERSIONS: Final = (0, 5)
 
-requires = read_group
+requires: Final = read_group
 handle = to_group_coordinator

@@ -38,7 +38,7 @@ _TYPES: Final = (
 """In Kafka's order."""
 _TYPES_OF_VERSION_0: Final = (ConfigResourceType.CLIENT_METRICS,)
 
-requires = whole_cluster(Operation.DESCRIBE_CONFIGS)
+requires: Final = whole_cluster(Operation.DESCRIBE_CONFIGS)
 
 
 def handle(

@@ -34,7 +34,7 @@ from kip848_client.wire.messages.list_offsets import (
 API_KEY: Final = ApiKey.LIST_OFFSETS
 VERSIONS: Final = (1, 11)
 
-requires = describe_topics
+requires: Final = describe_topics
 
 LATEST: Final = -1
 EARLIEST: Final = -2

@@ -17,7 +17,7 @@ from kip848_client.wire.messages.list_partition_reassignments import (
 API_KEY: Final = ApiKey.LIST_PARTITION_REASSIGNMENTS
 VERSIONS: Final = (0, 0)
 
-requires = whole_cluster(Operation.DESCRIBE)
+requires: Final = whole_cluster(Operation.DESCRIBE)
 
 
 def handle(

@@ -14,5 +14,5 @@ from kip848_client.wire.api_keys import ApiKey
 API_KEY: Final = ApiKey.OFFSET_COMMIT
 VERSIONS: Final = (2, 10)
 
-requires = read_group_and_topics
+requires: Final = read_group_and_topics
 handle = commit_in_parts

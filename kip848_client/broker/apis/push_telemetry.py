@@ -14,7 +14,7 @@ API_KEY: Final = ApiKey.PUSH_TELEMETRY
 VERSIONS: Final = (0, 0)
 EXTENSION: Final = "telemetry"
 
-requires = nothing
+requires: Final = nothing
 
 
 def handle(broker: BrokerState, request: PushTelemetryRequest, context: RequestContext) -> PushTelemetryResponse:

@@ -17,7 +17,7 @@ from kip848_client.wire.messages.renew_delegation_token import (
 API_KEY: Final = ApiKey.RENEW_DELEGATION_TOKEN
 VERSIONS: Final = (1, 2)
 
-requires = nothing
+requires: Final = nothing
 
 
 def handle(

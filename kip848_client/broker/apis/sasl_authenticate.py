@@ -14,7 +14,7 @@ from kip848_client.wire.messages.sasl_authenticate import SaslAuthenticateReques
 API_KEY: Final = ApiKey.SASL_AUTHENTICATE
 VERSIONS: Final = (0, 2)
 
-requires = nothing
+requires: Final = nothing
 
 
 def handle(

@@ -14,7 +14,7 @@ from kip848_client.wire.messages.sasl_handshake import SaslHandshakeRequest, Sas
 API_KEY: Final = ApiKey.SASL_HANDSHAKE
 VERSIONS: Final = (0, 1)
 
-requires = nothing
+requires: Final = nothing
 
 
 def handle(broker: BrokerState, request: SaslHandshakeRequest, context: RequestContext) -> SaslHandshakeResponse:

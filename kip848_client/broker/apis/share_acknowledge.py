@@ -29,7 +29,7 @@ from kip848_client.wire.messages.share_acknowledge import (
 API_KEY: Final = ApiKey.SHARE_ACKNOWLEDGE
 VERSIONS: Final = (1, 2)
 
-requires = read_group
+requires: Final = read_group
 
 
 def handle(broker: BrokerState, request: ShareAcknowledgeRequest, context: RequestContext) -> ShareAcknowledgeResponse:

@@ -54,7 +54,7 @@ from kip848_client.wire.record_batch import BatchHeader, batches_of
 API_KEY: Final = ApiKey.SHARE_FETCH
 VERSIONS: Final = (1, 2)
 
-requires = read_group
+requires: Final = read_group
 
 _RECORD_LIMIT: Final = 1
 _READ_COMMITTED: Final = "read_committed"

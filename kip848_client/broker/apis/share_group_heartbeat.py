@@ -11,5 +11,5 @@ from kip848_client.wire.api_keys import ApiKey
 API_KEY: Final = ApiKey.SHARE_GROUP_HEARTBEAT
 VERSIONS: Final = (1, 1)
 
-requires = read_group_and_see_subscription
+requires: Final = read_group_and_see_subscription
 handle = to_group_coordinator

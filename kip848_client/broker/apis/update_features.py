@@ -31,7 +31,7 @@ _FIRST_VERSION_WITHOUT_RESULTS: Final = 2
 _UPGRADE: Final = 1
 _UNSAFE_DOWNGRADE: Final = 3
 
-requires = whole_cluster(Operation.ALTER)
+requires: Final = whole_cluster(Operation.ALTER)
 
 
 def handle(broker: BrokerState, request: UpdateFeaturesRequest, context: RequestContext) -> UpdateFeaturesResponse:

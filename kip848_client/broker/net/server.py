@@ -83,7 +83,7 @@ class Server:
     ) -> None:
         self.authenticated: Final = authenticated
         self.node_id: Final = node_id
-        self.paused = False
+        self.paused: bool = False
         """While it is set, nothing that was read is handled, no answer leaves, and no connection is closed; see
         `resume`."""
         self.encrypted: Final = ssl_context is not None
@@ -275,9 +275,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._trusted_by_s = (
             math.inf if server.authenticated else self._last_active_s + config.authentication_ms_max / 1000
         )
-        self.client_host = ""
-        self.connection_id = 0
-        self.principal = ANONYMOUS
+        self.client_host: str = ""
+        self.connection_id: int = 0
+        self.principal: str = ANONYMOUS
 
     # --- asyncio.BufferedProtocol
 

@@ -97,7 +97,7 @@ class ClusterState:
         self.configs: defaultdict[ConfigKind, dict[str, dict[str, str]]] = defaultdict(dict)
         self.acls: dict[Acl, None] = {}
         self.scram: dict[CredentialKey, ScramCredential | None] = {}
-        self.producer_id_end = 0
+        self.producer_id_end: int = 0
         self.placements: dict[TopicKey, tuple[PlacedPartition, ...]] = {}
 
     def entries(self) -> Iterator[dict[str, object]]:

@@ -35,7 +35,7 @@ class Histogram:
 
     def __init__(self) -> None:
         self._counts: Final = [0] * (len(BUCKETS_S) + 1)
-        self.sum_s = 0.0
+        self.sum_s: float = 0.0
 
     def add(self, seconds: float) -> None:
         """Count one duration."""
@@ -116,7 +116,7 @@ class GroupMetrics:
         self.groups: Final[dict[str, GroupTrack]] = {}
         self.left_out: Final[set[str]] = set()
         self.durations: Final[dict[str, Histogram]] = {}
-        self.is_live = False
+        self.is_live: bool = False
 
     def take(self, event: JournalEvent, kind: str) -> None:
         """Add the next event of a group.

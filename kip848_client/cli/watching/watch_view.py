@@ -81,15 +81,15 @@ class GroupView:
 
     def __init__(self, group_id: str) -> None:
         self.group_id: Final = group_id
-        self.state = "Unknown"
-        self.state_since_ms = 0
+        self.state: str = "Unknown"
+        self.state_since_ms: int = 0
         self.epoch: int | None = None
         self.members: Final[dict[str, MemberRow]] = {}
         self.lines: Final[deque[WatchLine]] = deque(maxlen=LINES_KEPT)
-        self.lines_said = 0
+        self.lines_said: int = 0
         self.progress: Mapping[NamedPartition, Progress] = {}
         self.held: Mapping[NamedPartition, int] = {}
-        self.changes = 0
+        self.changes: int = 0
         self._ends: Final = EndHistory()
         self._trend: Final = LagTrend()
         self._grows = False

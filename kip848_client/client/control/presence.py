@@ -26,10 +26,10 @@ class AppPresence:
         """Grows with every consume() that found records at hand."""
         self.entered_ms: int | None = None
         """When poll() began to wait or to work the last time."""
-        self.waited_ms = 0
+        self.waited_ms: int = 0
         """How long poll() has waited and worked so far, without listeners."""
-        self.entered_count = 0
-        self.longest_gap_ms = 0
+        self.entered_count: int = 0
+        self.longest_gap_ms: int = 0
         """The longest time between two starts of poll() since this was set to 0."""
         self._seen = (0, 0)
         self._moved_ms: int | None = None

@@ -116,9 +116,9 @@ class AppThread:
         self.on_refused: Callable[[], None] = lambda: None
         """Called once when brokers refuse the credentials, so that librdkafka stops using them as well."""
         self.fatal: Kip848Error | None = None
-        self.fatal_raised = False
+        self.fatal_raised: bool = False
         """Whether the fatal error was raised to the application."""
-        self.calls_end_s = math.inf
+        self.calls_end_s: float = math.inf
         """No call may wait beyond this; close() sets it, so that a listener's commit leaves time for the leave."""
         self.before_wait: Callable[[], object] = _go_on
         """Called before each wait; an exception of it ends the call as a KeyboardInterrupt there would."""

@@ -82,7 +82,7 @@ class HealthProbe:
         self._max_poll_interval_ms: Final = max_poll_interval_ms
         self._lags: tuple[Mapping[NamedPartition, int], int] | None = None
         """The lags, and when they were measured; replaced whole."""
-        self.lags_wanted = False
+        self.lags_wanted: bool = False
         """A probe came since the lags were measured."""
 
     def look(self) -> ConsumerHealth:

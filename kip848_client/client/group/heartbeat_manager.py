@@ -195,15 +195,15 @@ class HeartbeatRequestManager:
         """Replaced when the application's thread has something to look at: a new view, an effect, a finished call."""
         self.last_joined: tuple[str, int] | None = None
         """Member id and epoch of the last time that the member was in the group; they outlive its removal."""
-        self.posted = 0
+        self.posted: int = 0
         """Last ticket of `post`; written by the application's thread."""
-        self.processed = 0
+        self.processed: int = 0
         """Highest ticket of `post` whose effects and view are visible."""
         self.crashed: BaseException | None = None
         """The exception that ended the thread: a bug of this library."""
-        self.failed_lookups = 0
+        self.failed_lookups: int = 0
         """Times that no broker named the coordinator, or that it could not be reached."""
-        self.wake_ups = 0
+        self.wake_ups: int = 0
         """Times that the thread woke for a deadline or an answer; for tests of its thrift."""
 
     # --- from the other threads

@@ -90,7 +90,7 @@ class Fetcher:
     """
 
     def __init__(self, plane: RecordConsumer, *, make_plane: Callable[[], RecordConsumer] | None = None) -> None:
-        self.plane = plane
+        self.plane: RecordConsumer = plane
         self._make_plane = make_plane
         self.on_renewed: Callable[[Sequence[str]], None] = lambda _topics: None
         """Told when `plane` was replaced, with the topics that were created again."""
@@ -112,11 +112,11 @@ class Fetcher:
         self._safe: dict[NamedPartition, OffsetAndMetadata] = {}
         """Positions when they were last looked at. None of them is past a record that was not handed out."""
         self._looked_s = 0.0
-        self.reads = 0
+        self.reads: int = 0
         """Calls of `read` since then. Code that hands out records without `read` adds one."""
         self._unfinished: dict[NamedPartition, OffsetAndMetadata] = {}
         """Partitions that an interrupted `_begin_again` still has to start."""
-        self.on_the_way = False
+        self.on_the_way: bool = False
         """True while records may have left librdkafka without having reached the caller; see the module's docstring."""
         self._held: dict[NamedPartition, OffsetAndMetadata] = {}
         """Partitions paused because they are about to be revoked, with their positions at that moment."""

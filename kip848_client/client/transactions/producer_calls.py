@@ -72,7 +72,7 @@ class ProducerCalls:
                 "waits, also in an event loop"
             )
         self.producer: Final = producer
-        self.give_up_s = math.inf
+        self.give_up_s: float = math.inf
         self.before_repeating: Callable[[], object] = bool
 
     def initialise(self) -> None:

@@ -50,7 +50,7 @@ class ClassicOutcome:
 
     def __init__(self, state: CoordinatorState, group: ClassicGroup, *, now_ms: int, wall_ms: int) -> None:
         self.state: Final = state
-        self.group = group
+        self.group: ClassicGroup = group
         self.batch: Final = Batch(group.group_id)
         self._now_ms = now_ms
         self._wall_ms = wall_ms

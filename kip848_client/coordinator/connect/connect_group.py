@@ -67,13 +67,13 @@ class ConnectGroup(ModernGroup[str, WorkerMetadata]):
 
     def __init__(self, group_id: str) -> None:
         super().__init__(group_id, metadata=_NO_METADATA)
-        self.catalogue = Catalogue()
+        self.catalogue: Catalogue = Catalogue()
         self.deferred: Units = {}
         """Units that the assignor left without a worker on purpose."""
-        self.assignor_state = _NO_STATE
-        self.target_error = 0
+        self.assignor_state: AssignorState = _NO_STATE
+        self.target_error: int = 0
         """Error that the client-side assignor reported in place of the last target; 0 if it computed one."""
-        self.computing_count = 0
+        self.computing_count: int = 0
         """Number of workers that bring a client-side assignor."""
         self.logged_sequences: Final[dict[str, int]] = {}
         """Worker -> number of the latest heartbeat whose answer had an assignment."""
@@ -107,8 +107,8 @@ class ConnectGroup(ModernGroup[str, WorkerMetadata]):
         """
         match key, value:
             case wire.ConnectGroupMetadataKey(), wire.ConnectGroupMetadataValue():
-                self.group_epoch = value.epoch
-                self.last_installer = value.last_installer
+                self.group_epoch: int = value.epoch
+                self.last_installer: str = value.last_installer
             case wire.ConnectGroupMetadataKey(), _:
                 self._check_gone()
                 return False
@@ -122,7 +122,7 @@ class ConnectGroup(ModernGroup[str, WorkerMetadata]):
             case wire.ConnectGroupMemberKey(), _:
                 self._remove_member(key.member_id)
             case wire.ConnectGroupTargetMetadataKey(), wire.ConnectGroupTargetMetadataValue():
-                self.target_epoch = value.assignment_epoch
+                self.target_epoch: int = value.assignment_epoch
                 self.target_error = value.error
                 self.deferred = stored_units(value.deferred)
                 self.assignor_state = AssignorState(value.state_version, value.state_bytes)

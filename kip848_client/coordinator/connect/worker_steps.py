@@ -84,7 +84,9 @@ class WorkerSteps:
         self._target_epoch = group.target_epoch
         self._target: Units
         self._target_metadata: AssignmentMetadata
-        self.catalogue = group.catalogue if catalogue is None else check_catalogue(group.catalogue, catalogue)
+        self.catalogue: Catalogue = (
+            group.catalogue if catalogue is None else check_catalogue(group.catalogue, catalogue)
+        )
         """The catalogue in force."""
         self.planner: RoundPlanner[str, WorkerMetadata] | None = None
         """The round in which a worker computes the target, if one does, after `run`."""

@@ -56,7 +56,7 @@ class ConsumerGroup(ModernGroup[UUID, ConsumerMetadata]):
 
     def __init__(self, group_id: str) -> None:
         super().__init__(group_id, metadata=_NO_METADATA)
-        self.metadata_hash = 0
+        self.metadata_hash: int = 0
         """`TopicsImage.metadata_hash` of the topics that `group_epoch` accounts for."""
         self.resolved_regexes: dict[str, ResolvedRegex] = {}
         self.regex_subscribers: dict[str, int] = {}
@@ -165,7 +165,7 @@ class ConsumerGroup(ModernGroup[UUID, ConsumerMetadata]):
         """
         match key, value:
             case wire.ConsumerGroupMetadataKey(), wire.ConsumerGroupMetadataValue():
-                self.group_epoch = value.epoch
+                self.group_epoch: int = value.epoch
                 self.metadata_hash = value.metadata_hash
             case wire.ConsumerGroupMetadataKey(), _:
                 self._check_gone()
@@ -176,8 +176,8 @@ class ConsumerGroup(ModernGroup[UUID, ConsumerMetadata]):
             case wire.ConsumerGroupMemberMetadataKey(), _:
                 self._remove_member(key.member_id)
             case wire.ConsumerGroupTargetAssignmentMetadataKey(), wire.ConsumerGroupTargetAssignmentMetadataValue():
-                self.target_epoch = value.assignment_epoch
-                self.target_assignor = value.assignor_name
+                self.target_epoch: int = value.assignment_epoch
+                self.target_assignor: str = value.assignor_name
             case wire.ConsumerGroupTargetAssignmentMetadataKey(), _:
                 self._forget_target_epoch()
             case wire.ConsumerGroupTargetAssignmentMemberKey(), wire.ConsumerGroupTargetAssignmentMemberValue():

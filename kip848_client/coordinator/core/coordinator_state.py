@@ -94,18 +94,18 @@ class CoordinatorState:
         offsets_only: Callable[[str], AnyGroup],
         others: Callable[[], Iterable[CoordinatorState]] = tuple,
     ) -> None:
-        self.config = config
+        self.config: CoordinatorConfig = config
         self.rng: Final = rng
         self.assignors: Final = assignors
         """The assignors of ``group.consumer.assignors``, in that order."""
         self.groups: Final[dict[str, AnyGroup]] = {}
         self.offsets: Final = OffsetStore()
-        self.member_count = 0
+        self.member_count: int = 0
         """Members of all groups, and ids that may become members of classic ones."""
         self.timers: Final = Timers()
-        self.image = TopicsImage()
+        self.image: TopicsImage = TopicsImage()
         """The topics of the cluster."""
-        self.topics_created_version = 0
+        self.topics_created_version: int = 0
         """`TopicsImage.version` at which the last topic was created."""
         self.group_configs: Final[dict[str, GroupConfig]] = {}
         self._default_group_config = GroupConfig.of(config)

@@ -28,7 +28,7 @@ class Batch:
     __slots__ = ("events", "group_id", "records", "replies", "share_state", "soft", "tasks")
 
     def __init__(self, group_id: str) -> None:
-        self.group_id = group_id
+        self.group_id: str = group_id
         self.records: list[CoordinatorRecord] = []
         self.soft: list[SoftChange] = []
         self.tasks: list[ResolveRegexes] = []

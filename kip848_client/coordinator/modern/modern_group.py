@@ -74,9 +74,9 @@ class ModernGroup(ABC, Generic[KeyT, MetadataT]):
 
     def __init__(self, group_id: str, *, metadata: MetadataT) -> None:
         self.group_id: Final = group_id
-        self.group_epoch = 0
-        self.target_epoch = 0
-        self.target_assignor = ""
+        self.group_epoch: int = 0
+        self.target_epoch: int = 0
+        self.target_assignor: str = ""
         """The client-side assignor that computed the target; empty if a server-side one did."""
         self.members: dict[str, MemberRecord[KeyT, MetadataT]] = {}
         self.static_members: dict[str, str] = {}
@@ -87,11 +87,11 @@ class ModernGroup(ABC, Generic[KeyT, MetadataT]):
         self.assignor_votes: dict[str, int] = {}
         self.client_assignors: dict[str, dict[AssignorVersions, int]] = {}
         """Name of a client-side assignor -> number of members that offer it, by versions."""
-        self.classic_count = 0
+        self.classic_count: int = 0
         """Number of members on the classic protocol."""
         self.classic_protocols: dict[str, int] = {}
         """Name of a classic protocol -> number of those members that offer it."""
-        self.last_installer = ""
+        self.last_installer: str = ""
         """The member that computed the last target, if it is to be asked first for the next; a consumer group does not
         remember it."""
         self._no_metadata = metadata

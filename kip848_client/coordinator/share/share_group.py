@@ -78,15 +78,15 @@ class ShareGroup:
 
     def __init__(self, group_id: str) -> None:
         self.group_id: Final = group_id
-        self.group_epoch = 1
-        self.metadata_hash = 0
+        self.group_epoch: int = 1
+        self.metadata_hash: int = 0
         """`TopicsImage.metadata_hash` of the topics that `group_epoch` accounts for."""
-        self.target_epoch = 1
-        self.target_timestamp_ms = 0
+        self.target_epoch: int = 1
+        self.target_timestamp_ms: int = 0
         """When the target was computed, in ms since 1970; 0 if it is empty because all members have left."""
         self.members: Final[dict[str, ShareMember]] = {}
         self.target: Final[dict[str, Partitions]] = {}
-        self.partitions = StatePartitions()
+        self.partitions: StatePartitions = StatePartitions()
 
     # --- reading
 

@@ -77,7 +77,7 @@ class ClassicProtocol(GroupPart, RunOwner, RoundOwner, ExitOwner):
         self._positions: Final = positions
         self._heartbeats: Final = ClassicHeartbeats(context, discovery=discovery)
         self._reconciler: Final = ClassicReconciler(context, commits=commits, positions=positions, owner=self)
-        self.exit = GroupExit(
+        self.exit: GroupExit = GroupExit(
             context, discovery=discovery, reconciler=self._reconciler, positions=positions, owner=self
         )
         self._topics: Final = TopicWatch(context, on_changed=self.rejoin)

@@ -87,6 +87,6 @@ class ClassicReconciler(Runs):
 
     def _assigned_raised(self, run: Run) -> None:
         if self._owner.assignment_refused(run):
-            self.run = None  # joining again does not wait for a callback that may raise for ever
+            self.run: Run | None = None  # joining again does not wait for a callback that may raise for ever
         else:
             super()._assigned_raised(run)

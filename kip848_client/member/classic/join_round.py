@@ -127,13 +127,13 @@ class JoinRound:
         self._backoff: Final = context.new_backoff()
         self._step: _Step | None = None
         """None if there is no round."""
-        self.number = 0
+        self.number: int = 0
         """Grows with every answered JoinGroup: two rounds may have the same generation."""
-        self.protocol = ""
+        self.protocol: str = ""
         """Name of the assignor that the coordinator chose last."""
         self.leader: str | None = None
         """Member id of the leader; "" where the coordinator assigns."""
-        self.skipped = False
+        self.skipped: bool = False
         """The coordinator keeps its assignment, so the leader computes none."""
         self._reason = ""
         self._request_id: int | None = None

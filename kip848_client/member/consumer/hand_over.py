@@ -49,7 +49,7 @@ class HandOver:
         self._discovery: Final = discovery
         self._heartbeats: Final = heartbeats
         self._reconciler: Final = reconciler
-        self.active = False
+        self.active: bool = False
         """Whether a hand-over was requested and has not ended."""
         self._until_ms = 0
         self._ask_ms = 0

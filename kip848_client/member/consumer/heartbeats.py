@@ -18,6 +18,7 @@ Rules: R27 to R46 in docs/protocol.md.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
@@ -56,18 +57,18 @@ class Heartbeats:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self.early = EarlyHeartbeats(context)
+        self.early: Final = EarlyHeartbeats(context)
         self._backoff = context.new_backoff()
         self._sent: Sent | None = None
         self._in_flight: int | None = None
         self._ownership_report_pending = False
-        self.ownership_reports = 0
+        self.ownership_reports: int = 0
         """How many of the sent heartbeats listed the owned partitions."""
         self._due_ms = 0
         self._interval_ms = 0
         self._expected_ms: int | None = None
         """When the coordinator expects the next heartbeat: one interval after the last. Failures do not change it."""
-        self.ack_due = False
+        self.ack_due: bool = False
         """The next heartbeat acknowledges a reconciled assignment, and is sent at once."""
 
     @property

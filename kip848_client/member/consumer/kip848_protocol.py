@@ -24,6 +24,7 @@ from kip848_client.member.core.context import Context
 from kip848_client.member.core.discovery import Discovery
 from kip848_client.member.core.events import HandOverRequested, MetadataUpdated, RequestFailed, TopicsDescribed
 from kip848_client.member.core.states import IN_GROUP, Phase
+from kip848_client.member.group.group_exit import GroupExit
 from kip848_client.member.group.group_part import GroupFacts, GroupPart
 from kip848_client.member.group.runs import Run
 from kip848_client.member.offsets.commits import Commits
@@ -54,7 +55,7 @@ class ConsumerProtocol(GroupPart):
         self._hand_over: Final = HandOver(
             context, discovery=discovery, heartbeats=self._heartbeats, reconciler=self._reconciler
         )
-        self.exit = self._membership.exit
+        self.exit: GroupExit = self._membership.exit
 
     def resume(self) -> None:
         self._reconciler.advance()

@@ -54,8 +54,8 @@ class Reconciler(Runs):
         super().__init__(context, commits=commits, positions=positions)
         self._assignors = assignors
         self._heartbeats = heartbeats
-        self.target = NO_ASSIGNMENT
-        self.current = NO_ASSIGNMENT
+        self.target: LocalAssignment = NO_ASSIGNMENT
+        self.current: LocalAssignment = NO_ASSIGNMENT
         self.hold_back_runs = False
         """No run starts: the member keeps its partitions until their next owners are ready (see `hand_over`)."""
         self._names = TopicNames(context, failure_counts=True)
@@ -157,8 +157,11 @@ class Reconciler(Runs):
 
         Other members may own the rest now: it stays paused, and the next run revokes it.
         """
-        unowned, self.reported_unowned = self.reported_unowned & self._context.owned, frozenset()
-        self.held_back |= {tip for tip in unowned if (tip.topic_id, tip.partition) not in self.target.partitions}
+        unowned = self.reported_unowned & self._context.owned
+        self.reported_unowned: frozenset[TopicIdPartition] = frozenset()
+        self.held_back: frozenset[TopicIdPartition] = self.held_back | {
+            tip for tip in unowned if (tip.topic_id, tip.partition) not in self.target.partitions
+        }
         self._positions.release(unowned - self.held_back)
 
     @property

@@ -29,8 +29,8 @@ class Backoff:
         self._initial_ms = initial_ms
         self._max_ms = max_ms
         self._random = rng
-        self.failures = 0
-        self.ready_ms = 0
+        self.failures: int = 0
+        self.ready_ms: int = 0
         """Absolute time before which no attempt is made."""
 
     def wait_ms(self, failures: int) -> int:

@@ -59,7 +59,7 @@ class Context:
     def __init__(self, config: MemberConfig, rng: random.Random) -> None:
         self.config: Final = config
         self.rng: Final = rng
-        self.now_ms = 0
+        self.now_ms: int = 0
         self.effects: list[MemberEffect] = []
         self.wake_ms: int | None = None
         """When something is due by time alone. In every step each part that waits for a time tells it, with `due` or
@@ -67,7 +67,7 @@ class Context:
         self.statistics: Final = Statistics()
 
         self.phase = Phase.IDLE
-        self.member_id = config.member_id
+        self.member_id: str = config.member_id
         self.member_id_confirmed = False
         """An answer confirmed the member id; a version 0 coordinator does not know it before."""
         self.epoch = 0
@@ -78,7 +78,7 @@ class Context:
 
         Answers to requests of an older one are ignored.
         """
-        self.subscription = Subscription()
+        self.subscription: Subscription = Subscription()
         self.assignors: tuple[Assignor, ...] = ()
         """Client-side assignors to advertise; see `assignor_round`."""
         self.expedite = False

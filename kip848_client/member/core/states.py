@@ -97,7 +97,8 @@ class Phase(enum.Enum):
     FATAL_DONE = "fatal_done"
     """Kafka FATAL. Sends nothing, ever again."""
 
-    __hash__ = object.__hash__  # enum hashes in Python code, and a step asks for membership in sets of phases often
+    if not TYPE_CHECKING:  # type checkers know the inherited one, which is slow Python code
+        __hash__ = object.__hash__
 
     state: MemberState
     """The public state that this phase belongs to."""

@@ -114,7 +114,7 @@ class GroupExit:
         self._positions: Final = positions
         self._owner: Final = owner
         self._last_poll_ms = 0
-        self.removals = 0
+        self.removals: int = 0
         """How often in a row the member was removed. The protocol resets it."""
 
         self._waiters: list[_Waiter] = []

@@ -56,7 +56,7 @@ class NewPartitions:
         """Whether an earlier look covered a topic: if it did not see it, the topic was absent."""
         self._unknown: frozenset[str] = frozenset()
         """Topics that could not be described when all others were."""
-        self.due = False
+        self.due: bool = False
         """Some topic was not looked at for the first time."""
         self._request_id: int | None = None
 

@@ -72,13 +72,13 @@ class ApplicationLoop:
         self.consumed: dict[NamedPartition, OffsetAndMetadata] = {}
         self._calls: deque[ListenerCall] = deque()
         self._listener: ListenerCall | None = None
-        self.polling = False
+        self.polling: bool = False
         """Inside poll() or close()."""
         self._poll_ends: Timer | None = None
         self._pumping = False
         self._last_polled_ms = 0
         self._busy_until_ms = 0
-        self.closing = False
+        self.closing: bool = False
 
     # --- polling
 

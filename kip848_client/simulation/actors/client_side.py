@@ -74,9 +74,9 @@ class ClientSide:
         """A second connection to the coordinator, for requests that are answered late."""
         self._rounds = 0
         self._bootstrap: SimulatedConnection | None = None
-        self.heard_ms = -1
+        self.heard_ms: int = -1
         """Time of the last answer to an accepted heartbeat."""
-        self.led_generation = -1
+        self.led_generation: int = -1
         """The last generation of a classic group for which it assigned."""
 
     def send(self, effect: SendRequest) -> None:

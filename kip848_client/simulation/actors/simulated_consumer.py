@@ -128,7 +128,7 @@ class SimulatedConsumer(ClientProcess):
 
     def start(self, subscription: Subscription) -> None:
         """Subscribe, and begin to poll."""
-        self.subscription = subscription
+        self.subscription: Subscription = subscription
         self.step(SubscriptionChanged(subscription))
         self.application.start()
 
@@ -149,10 +149,11 @@ class SimulatedConsumer(ClientProcess):
         if self.closed or self.leave_id is not None:
             return
         self.note("closing")
-        self.leave_id = self.next_call()
+        self.leave_id: int | None = self.next_call()
         self.application.close()
         close_ms = self._close_ms
-        self.close_by_ms = deadline_ms = self.now_ms + close_ms
+        deadline_ms = self.now_ms + close_ms
+        self.close_by_ms: int = deadline_ms
         self.step(LeaveRequested(self.leave_id, deadline_ms, closing=True))
         self.later(int(close_ms / self._clock_rate) + _SLACK_MS, lambda: self._close_is_late(close_ms))
         self.application.pump()
@@ -169,14 +170,14 @@ class SimulatedConsumer(ClientProcess):
         """The process dies: nothing more is sent, said or done."""
         if not self.closed:
             self.note("crashed")
-            self.closed = True
+            self.closed: bool = True
             self.network.disconnect()
             self._is_gone()
 
     def freeze(self, for_ms: int) -> None:
         """Freeze the process; its clock goes on."""
         self.note("frozen", ms=for_ms)
-        self.thaws_ms = max(self.thaws_ms, self.scheduler.now_ms + for_ms)  # a second one does not end the first
+        self.thaws_ms: int = max(self.thaws_ms, self.scheduler.now_ms + for_ms)  # a second one does not end the first
 
     # --- for a user's code
 
@@ -206,7 +207,7 @@ class SimulatedConsumer(ClientProcess):
         view, before = member.view(), self._seen
         if view is not before:
             self._seen = view
-            self.view = self._with_ids(view)
+            self.view: MemberView = self._with_ids(view)
         for effect in effects:
             self._perform(effect)
         if not self.closed:

@@ -123,7 +123,7 @@ class Leader:
         self._log_start = 0
         self._timer: Timer | None = None
         self.healed = False
-        self.life = 0
+        self.life: int = 0
         self._keep(self._states.initialize(_KEY, state_epoch=1, start_offset=0, wall_ms=0))
         self._begin()
 
@@ -222,8 +222,8 @@ class Leader:
         state, record = self._states.read(_KEY, leader_epoch=self.life, wall_ms=0)
         if record is not None:
             self._keep(record)
-        self.sessions = ShareSessions(sessions_max=100)
-        self.partition = SharePartition(
+        self.sessions: ShareSessions = ShareSessions(sessions_max=100)
+        self.partition: SharePartition = SharePartition(
             start_offset=state.start_offset,
             state_epoch=state.state_epoch,
             leader_epoch=self.life,
@@ -308,7 +308,7 @@ class QueueMember:
         self._epoch = OPENING_EPOCH
         self._connection_id = queue.new_connection()
         self._jobs: list[int] = []
-        self.dead = False
+        self.dead: bool = False
         self._later(self._rng.randint(0, 300), self._work)
 
     def crash(self) -> None:

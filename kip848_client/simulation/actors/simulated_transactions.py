@@ -99,8 +99,8 @@ class TransactionService:
         self.producer_ids: Final = itertools.count(1)
         self._moves = 0
         self._asked: Final = itertools.count(1)
-        self.groups = self._load_groups()
-        self.host = SimulatedTransactionHost(self, epoch=0)
+        self.groups: GroupCoordinator = self._load_groups()
+        self.host: SimulatedTransactionHost = SimulatedTransactionHost(self, epoch=0)
 
     def dies(self, probability: float) -> bool:
         """Draw whether a process ends now."""
@@ -173,7 +173,7 @@ class SimulatedTransactionHost:
         self._service: Final = service
         self._scheduler: Final = service.scheduler
         self._epoch: Final = epoch
-        self.alive = True
+        self.alive: bool = True
         self.coordinator: Final = TransactionCoordinator(
             timeout_ms_max=2 * _TIMEOUT_MS,
             expiration_ms=_EXPIRATION_MS,
@@ -309,8 +309,9 @@ class Life:
         self.name = name
         self.moves_epoch: Final = moves_epoch
         """It speaks KIP-890: each transaction has an epoch of its own."""
-        self.producer_id = self.epoch = -1
-        self.alive = True
+        self.producer_id: int = -1
+        self.epoch: int = -1
+        self.alive: bool = True
         self.acknowledged: list[bytes] = []
         """Records of the present transaction whose write was confirmed."""
         self._producers: Final = producers
@@ -513,7 +514,7 @@ class Producers:
 
     def __init__(self, scheduler: Scheduler, scenario: Scenario) -> None:
         self.service: Final = TransactionService(scheduler, scenario)
-        self.stopping = False
+        self.stopping: bool = False
         self._rng: Final[random.Random] = self.service.rng
         self._lives: Final[list[Life]] = []
         for number in range(scenario.producers):

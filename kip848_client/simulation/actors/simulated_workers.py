@@ -27,7 +27,7 @@ from kip848_client.simulation.actors.worker_requests import (
     drain_from_outside,
 )
 from kip848_client.simulation.virtual.environment import GROUP, Environment, Kind
-from kip848_client.simulation.virtual.network import SimulatedConnection
+from kip848_client.simulation.virtual.network import Network, SimulatedConnection
 from kip848_client.simulation.virtual.scenario import Scenario
 from kip848_client.simulation.virtual.scheduler import Scheduler, Timer
 from kip848_client.simulation.virtual.violation import fail
@@ -88,9 +88,9 @@ class Fleet(Environment):
             Unit("tasks", number) for number in range(half)
         ]
         self.client_side: Final = rng.random() < scenario.assignors
-        self.classic = scheduler.random("protocol").random() < scenario.classic
+        self.classic: bool = scheduler.random("protocol").random() < scenario.classic
         """The workers are in a classic group."""
-        self.assignor = CooperativeAssignor(max_delay_ms=scenario.session_timeout_ms // 2)
+        self.assignor: Final = CooperativeAssignor(max_delay_ms=scenario.session_timeout_ms // 2)
         config = CoordinatorConfig(
             protocols=("classic", "consumer", "connect"),
             connect_session_timeout_ms=scenario.session_timeout_ms,
@@ -214,17 +214,17 @@ class WorkerProcess(Requester):
 
     def __init__(self, fleet: Fleet, name: str) -> None:
         self._fleet: Final = fleet
-        self.network = fleet.network
-        self.assignor = fleet.assignor
-        self.heartbeat_interval_ms = fleet.scenario.heartbeat_interval_ms
+        self.network: Network = fleet.network
+        self.assignor: CooperativeAssignor = fleet.assignor
+        self.heartbeat_interval_ms: int = fleet.scenario.heartbeat_interval_ms
         self.name = name
         scheduler, scenario = fleet.scheduler, fleet.scenario
         self.scheduler = scheduler
         self._rng: Final = scheduler.random(name)
-        self.rate = self._rng.uniform(1 - scenario.drift, 1 + scenario.drift)
-        self.dead = False
+        self.rate: float = self._rng.uniform(1 - scenario.drift, 1 + scenario.drift)
+        self.dead: bool = False
         """Its process has ended."""
-        self.ends = False
+        self.ends: bool = False
         """It was told to leave."""
         self._runs: Final[dict[Unit, Running]] = {}
         self.link: SimulatedConnection | None = None
@@ -242,7 +242,7 @@ class WorkerProcess(Requester):
             client_assignors=("cooperative",) if fleet.client_side else (),
         )
         self._core: Final = WorkerCore(settings, offset=1, units=fleet.units)
-        self.classic = (
+        self.classic: ClassicRound | None = (
             ClassicRound(
                 settings,
                 session_timeout_ms=scenario.session_timeout_ms,

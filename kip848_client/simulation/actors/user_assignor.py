@@ -114,13 +114,13 @@ class UserAssignor:
 
     def __init__(self, consumer: ClientProcess) -> None:
         self._consumer = consumer
-        self.listens = any(one.name not in _BUILT_IN for one in consumer.config.client_assignors)
+        self.listens: bool = any(one.name not in _BUILT_IN for one in consumer.config.client_assignors)
         """The process has an assignor of its own, which hears of new targets."""
         own = [one.name for one in consumer.config.client_assignors if one.name in _OWN]
         self._assignor: Final = _OWN[own[0]]() if own else _Weighted()
         self._busy = False
         self._last_call_id = 0
-        self.asks = False
+        self.asks: bool = False
         """The application asked for a reassignment that the coordinator does not know of yet."""
 
     def call(self, effect: AssignorCall) -> None:

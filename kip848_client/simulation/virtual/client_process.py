@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Final
 
-from kip848_client.member.core.events import MemberEvent
+from kip848_client.member.core.events import MemberEvent, MemberView
 from kip848_client.member.core.settings import GroupProtocol, MemberConfig
 from kip848_client.member.core.states import MemberState
 from kip848_client.member.member import Member
@@ -52,13 +52,13 @@ class ClientProcess(ABC):
         self._clock_ms: Final = clock_ms
         self._clock_rate: Final = clock_rate
         self.member: Final = Member(config, rng=self._rng)
-        self.view = self.member.view()
+        self.view: MemberView = self.member.view()
         """The application's view of the member, as of the last step."""
-        self.subscription = Subscription()
+        self.subscription: Subscription = Subscription()
         """The application's subscription."""
-        self.closed = False
+        self.closed: bool = False
         """close() returned, or the process died."""
-        self.failed = False
+        self.failed: bool = False
         """The member is FATAL."""
         self.commits_asked: Final[dict[int, int]] = {}
         """Commits that were not answered yet -> when the application asked for them, in virtual time."""
@@ -66,11 +66,11 @@ class ClientProcess(ABC):
         """Number of the leave that close() asked for."""
         self.connection: SimulatedConnection | None = None
         """Its connection to the coordinator."""
-        self.connected_ms = -1
+        self.connected_ms: int = -1
         """When it last connected to a coordinator, in virtual time; requests that waited for that are sent then."""
-        self.close_by_ms = 0
+        self.close_by_ms: int = 0
         """When close() must return at the latest, on its own clock."""
-        self.thaws_ms = 0
+        self.thaws_ms: int = 0
         """Virtual time at which the process thaws, or last thawed."""
         self._call_id = 0
 

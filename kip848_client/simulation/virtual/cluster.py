@@ -72,10 +72,10 @@ class Cluster:
         self.topics.on_change = self._topics_changed
         self.log: list[CoordinatorRecord] = []
         """Records that the coordinator appended; those from `durable` on may be lost."""
-        self.durable = 0
-        self.version = 0
+        self.durable: int = 0
+        self.version: int = 0
         """Grows whenever the coordinator's state may have changed, or the topics."""
-        self.loads = 0
+        self.loads: int = 0
         """How often a coordinator was loaded."""
         self.on_node_down: Callable[[int], object] = lambda _node: None
         self.on_loaded: Callable[[GroupCoordinator | None, GroupCoordinator], None] = lambda _before, _after: None
@@ -90,7 +90,7 @@ class Cluster:
         self._leader = 0
         self._claimed = 0
         """The coordinator according to the other brokers."""
-        self.host = self._start(0)
+        self.host: CoordinatorHost = self._start(0)
         self.host.load()
 
     @property
@@ -327,9 +327,9 @@ class CoordinatorHost:
         self._scheduler = scheduler
         self.node_id: Final = node_id
         self.coordinator: Final = coordinator
-        self.loading = True
+        self.loading: bool = True
         """Until `load` is called, every request is refused."""
-        self.alive = True
+        self.alive: bool = True
         self.deposed = False
         """This coordinator was deposed and does not know it."""
         self.ahead = False
@@ -340,7 +340,7 @@ class CoordinatorHost:
         self._unreplied: deque[tuple[int, int, Response]] = deque()
         """(records that must be durable first, request number, answer)."""
         self._timer_ms: int | None = None
-        self.matching = 0
+        self.matching: int = 0
         """How many matches of patterns are under way."""
 
     # --- requests

@@ -100,7 +100,7 @@ class Environment:
     ) -> None:
         self.scenario: Final = scenario
         self.scheduler: Final = scheduler
-        self.healed = False
+        self.healed: bool = False
         """The faults have ended."""
         self.cluster: Final = Cluster(scheduler, config, scenario)
         self.network: Final = Network(scheduler, self.cluster, scenario, topic_name=self.cluster.topics.names.get)

@@ -38,17 +38,17 @@ class Scheduler:
 
     def __init__(self, seed: int, *, keep_history: bool = True) -> None:
         self.seed: Final = seed
-        self.now_ms = 0
+        self.now_ms: int = 0
         self.wall_offset_ms = 0
         """Offset of the coordinator's wall clock, in ms."""
         self.history: Final = History(keep=keep_history)
         self.after_step: Callable[[], None] = lambda: None
         """Called after every action that set `dirty`; the checkers look here."""
-        self.dirty = False
+        self.dirty: bool = False
         """The action changed state that checkers can see."""
         self.events = 0
         """Messages delivered, timers that were due, and actions of applications, administrators and faults."""
-        self.steps = 0
+        self.steps: int = 0
         """Actions, counted or not."""
         self._stopped = False
         self._heap: list[Timer] = []

@@ -21,7 +21,7 @@ class Topics:
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self._rng = scheduler.random("topics")
-        self.image = TopicsImage()
+        self.image: TopicsImage = TopicsImage()
         self.end_offsets: dict[NamedPartition, int] = {}
         """Records in each partition that exists: offsets 0 to this, exclusive."""
         self.names: Final[dict[UUID, str]] = {}
