@@ -1,7 +1,1 @@
-"""The consumer for asyncio and trio: `consumer`, which runs on `owner_thread`."""
-
-from __future__ import annotations
-
-from kip848_client.aio.consumer import AsyncConsumer, AsyncConsumerRebalanceListener
-
-__all__ = ["AsyncConsumer", "AsyncConsumerRebalanceListener"]
+"""Consumers, workers and transactions for asyncio and trio. A consumer (`consumer`) runs on `owner_thread`."""

@@ -14,15 +14,16 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import difflib
 import errno
+import functools
 import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Container, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
+from kip848_client.cli.shared.parser import Parser, declare_when_given
 from kip848_client.errors import Kip848Error
 from kip848_client.plain_text import printable
 
@@ -56,8 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Usage errors end the process with status 2, as argparse does.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    wanted = next((argument for argument in arguments if not argument.startswith("-")), None)
-    parser = _parser({wanted})  # the options of the others are not needed, nor what their modules import
+    parser = _parser()
     try:
         try:
             if not arguments:
@@ -78,42 +78,42 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
 
 
-class _Parser(argparse.ArgumentParser):
-    """Reports if its help cannot be written. argparse would drop the error of an unbuffered output.
+class _Version(argparse.Action):
+    """Looks the version up when it is asked for: importlib.metadata takes longer to import than argparse."""
 
-    The subcommand itself refuses unknown options, because its own usage helps more than that of all commands.
-    """
+    def __call__(self, parser: argparse.ArgumentParser, *_args: object) -> None:
+        from importlib.metadata import PackageNotFoundError, version
 
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        parsed, unknown = super().parse_known_args(args, namespace)
-        if unknown:
-            near = difflib.get_close_matches(unknown[0].partition("=")[0], self._option_string_actions, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            self.error(f"unknown argument: {' '.join(unknown)}{hint}")
-        return parsed, unknown
-
-    def _print_message(self, message: str, file: Any = None) -> None:
-        (file or sys.stderr).write(message)
+        try:
+            print(f"kip848 {version('kip848_client')}")
+        except PackageNotFoundError:
+            print("kip848 (not installed)")
+        parser.exit()
 
 
 def whole_parser() -> argparse.ArgumentParser:
     """The command line with the options of every subcommand."""
-    return _parser(set(COMMANDS))
+    parser = _parser()
+    parser.declare_all()
+    return parser
 
 
-def _parser(wanted: Container[str | None]) -> argparse.ArgumentParser:
-    parser = _Parser(prog="kip848", description="Kafka's next-generation consumer groups (KIP-848): broker and tools.")
-    parser.add_argument("--version", action="version", version=f"kip848 {_version()}")
+def _parser() -> Parser:
+    parser = Parser(prog="kip848", description="Kafka's next-generation consumer groups (KIP-848): broker and tools.")
+    parser.add_argument("--version", action=_Version, nargs=0, help="show program's version number and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, help_text in COMMANDS.items():
         if importlib.util.find_spec(f"{__name__}.{name}") is None:
             continue
         subparser = commands.add_parser(name, help=help_text, description=f"{help_text[0].upper()}{help_text[1:]}.")
-        if name in wanted:
-            module = importlib.import_module(f"{__name__}.{name}")
-            module.add_arguments(subparser)
-            subparser.set_defaults(run=module.run)
+        declare_when_given(subparser, functools.partial(_declare, name))
     return parser
+
+
+def _declare(name: str, parser: argparse.ArgumentParser) -> None:
+    module = importlib.import_module(f"{__name__}.{name}")
+    module.add_arguments(parser)
+    parser.set_defaults(run=module.run)
 
 
 def _run(parsed: argparse.Namespace) -> int:
@@ -130,12 +130,3 @@ def _drop_stdout() -> None:
     """Discard the rest of the output, which the interpreter would try to write again at its end."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version  # only --version and the help need it
-
-    try:
-        return version("kip848_client")
-    except PackageNotFoundError:
-        return "(not installed)"

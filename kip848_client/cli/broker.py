@@ -24,8 +24,6 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
-from kip848_client.broker.broker import EmbeddedBroker
-from kip848_client.broker.cluster.nodes import Listener
 from kip848_client.cli.serving.broker_security import add_security_arguments, security_options
 from kip848_client.cli.shared.options import key_value
 from kip848_client.clock import ManualClock
@@ -34,6 +32,8 @@ from kip848_client.journal import JsonLinesJournal
 from kip848_client.json_text import to_json
 
 if TYPE_CHECKING:
+    from kip848_client.broker.broker import EmbeddedBroker
+    from kip848_client.broker.cluster.nodes import Listener
     from kip848_client.cli.serving.control_port import ControlPort
 
 _ADDRESS: Final = re.compile(r"(\[(?P<ipv6>[^\[\]]+)\]|(?P<host>[^\[\]]*)):(?P<port>[0-9]{1,5})")
@@ -97,6 +97,8 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         ConfigError: an option does not parse, or the broker refuses it.
     """
+    from kip848_client.broker.broker import EmbeddedBroker  # here: --help and other commands do not need it
+
     first, *others = [parse_listener(text) for text in arguments.listen or ("127.0.0.1:0",)]
     advertised_host = arguments.advertised_host or first.advertised_host
     control = None if arguments.control is None else parse_address(arguments.control, option="--control")
@@ -206,6 +208,8 @@ def parse_listener(text: str) -> Listener:
     Raises:
         ConfigError: an address is wrong.
     """
+    from kip848_client.broker.cluster.nodes import Listener  # here: as EmbeddedBroker
+
     address, equals, advertised = text.partition("=")
     return Listener(*parse_address(address), *(parse_address(advertised) if equals else ()))
 

@@ -21,9 +21,11 @@
 from __future__ import annotations
 
 import argparse
+import functools
+import importlib
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -39,11 +41,11 @@ from kip848_client.admin.groups import shown_elsewhere
 from kip848_client.admin.results import raise_all
 from kip848_client.cli.shared.held_back import held_back, held_back_sentence, stable_offsets
 from kip848_client.cli.shared.options import request_timeout
+from kip848_client.cli.shared.parser import declare_when_given
 from kip848_client.cli.shared.partitions import topics_and_partitions
 from kip848_client.cli.shared.properties import add_client_arguments, read_properties
 from kip848_client.cli.shared.tables import name_partitions, number, table
 from kip848_client.cli.shared.worker_tables import describe_workers
-from kip848_client.cli.watching import groups_export, groups_record, groups_reset, groups_watch
 from kip848_client.errors import ConfigError, Kip848Error
 from kip848_client.json_text import to_json
 from kip848_client.model import NamedPartition
@@ -52,6 +54,14 @@ from kip848_client.plain_text import counted, printable
 
 _Answer: TypeAlias = GroupListing | GroupDescription | WorkerGroupDescription | GroupLag | str
 _Held: TypeAlias = Mapping[str, Mapping[NamedPartition, int]]
+
+_MODULES: Final = {
+    "export": "groups_export",
+    "record": "groups_record",
+    "reset-offsets": "groups_reset",
+    "watch": "groups_watch",
+}
+"""Actions that are modules of `kip848_client.cli.watching`. The others start without what these import."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -70,45 +80,46 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("export", "serve metrics of the groups to Prometheus: rebalances, unread partitions, lag"),
         ("record", "write the event log of any cluster's groups, for kip848 report"),
     ):
-        action = actions.add_parser(name, help=help_text)
-        if name == "record":
-            groups_record.add_arguments(action)
-        elif name == "watch":
-            groups_watch.add_arguments(action)
-        elif name == "export":
-            groups_export.add_arguments(action)
-        elif name == "reset-offsets":
-            groups_reset.add_arguments(action)
-        elif name == "validate-regex":
-            action.add_argument("pattern", metavar="PATTERN")
-            action.add_argument("topics", metavar="TOPIC", nargs="*", help="say which of these names it matches")
-            continue
-        elif name == "list":
-            action.add_argument("--state", action="append", default=[], help="in this state only; may be repeated")
-            action.add_argument(
-                "--type",
-                action="append",
-                default=[],
-                help="consumer, classic, share, streams or connect; may be repeated",
-            )
-        elif name in {"describe", "members", "lag"}:
-            action.add_argument("groups", metavar="GROUP", nargs="*")
-            action.add_argument("--all", action="store_true", help="all groups of the cluster")
-        elif name == "delete-offsets":
-            action.add_argument("groups", metavar="GROUP", nargs=1)
-            action.add_argument("--topic", metavar="NAME[:0,1]", action="append", required=True, help="may be repeated")
-        else:
-            action.add_argument("groups", metavar="GROUP", nargs="+")
+        declare_when_given(actions.add_parser(name, help=help_text), functools.partial(_declare, name))
+
+
+def _declare(name: str, action: argparse.ArgumentParser) -> None:
+    if name in _MODULES:
+        _module(name).add_arguments(action)
+    elif name == "validate-regex":
+        action.add_argument("pattern", metavar="PATTERN")
+        action.add_argument("topics", metavar="TOPIC", nargs="*", help="say which of these names it matches")
+        return
+    elif name == "list":
+        action.add_argument("--state", action="append", default=[], help="in this state only; may be repeated")
         action.add_argument(
-            "--timeout",
-            metavar="SECONDS",
-            type=request_timeout,
-            default=10.0,
-            help="for each question, with its retries (10)",
+            "--type",
+            action="append",
+            default=[],
+            help="consumer, classic, share, streams or connect; may be repeated",
         )
-        if name not in {"record", "watch", "export"}:
-            action.add_argument("--json", action="store_true", help="print one JSON object")
-        add_client_arguments(action)
+    elif name in {"describe", "members", "lag"}:
+        action.add_argument("groups", metavar="GROUP", nargs="*")
+        action.add_argument("--all", action="store_true", help="all groups of the cluster")
+    elif name == "delete-offsets":
+        action.add_argument("groups", metavar="GROUP", nargs=1)
+        action.add_argument("--topic", metavar="NAME[:0,1]", action="append", required=True, help="may be repeated")
+    else:
+        action.add_argument("groups", metavar="GROUP", nargs="+")
+    action.add_argument(
+        "--timeout",
+        metavar="SECONDS",
+        type=request_timeout,
+        default=10.0,
+        help="for each question, with its retries (10)",
+    )
+    if name not in {"record", "watch", "export"}:
+        action.add_argument("--json", action="store_true", help="print one JSON object")
+    add_client_arguments(action)
+
+
+def _module(action: str) -> Any:
+    return importlib.import_module(f"kip848_client.cli.watching.{_MODULES[action]}")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -120,14 +131,8 @@ def run(arguments: argparse.Namespace) -> int:
     """
     if arguments.action == "validate-regex":
         return _validate(arguments.pattern, arguments.topics)
-    if arguments.action == "record":
-        return groups_record.run(arguments)
-    if arguments.action == "watch":
-        return groups_watch.run(arguments)
-    if arguments.action == "export":
-        return groups_export.run(arguments)
-    if arguments.action == "reset-offsets":
-        return groups_reset.run(arguments)
+    if arguments.action in _MODULES:
+        return int(_module(arguments.action).run(arguments))
 
     with Admin(read_properties(arguments)) as admin:
         answer, refused = _ask(admin, arguments)

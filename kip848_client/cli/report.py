@@ -15,15 +15,13 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Final
 
 from kip848_client.cli.reporting.report_periods import tell_comparison
 from kip848_client.cli.reporting.report_spark import add_spark_arguments, run_spark
-from kip848_client.cli.reporting.report_what_if import savings
-from kip848_client.cli.watching.groups_read import read_cluster
 from kip848_client.errors import ConfigError, Kip848Error, join_names
 from kip848_client.journal import read_journal
 from kip848_client.json_text import to_json
@@ -99,12 +97,12 @@ def run(arguments: argparse.Namespace) -> int:
     findings = worst_first(chain.from_iterable(findings_of(timeline) for timeline in timelines))
     if arguments.json:
         plain: dict[str, object] = {"findings": findings, "groups": [each.to_plain() for each in figures]}
-        print(to_json(plain | {"what_if": list(savings(timelines, findings))} if arguments.what_if else plain))
+        print(to_json(plain | {"what_if": list(_savings(timelines, findings))} if arguments.what_if else plain))
         return 0
     print("\n".join(map(printable, _findings(findings))))
     print("\n".join(map(printable, at_rest(timelines, findings))))
     if arguments.what_if:
-        print("\n".join(map(printable, savings(timelines, findings))))
+        print("\n".join(map(printable, _savings(timelines, findings))))
     for each in figures:
         print("\n".join(map(printable, _sentences(each))))
     for path in (arguments.html, arguments.png):
@@ -113,7 +111,15 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _savings(timelines: Sequence[Timeline], findings: Sequence[Finding]) -> Iterator[str]:
+    from kip848_client.cli.reporting.report_what_if import savings  # here: it loads the simulation
+
+    return savings(timelines, findings)
+
+
 def _of_cluster(arguments: argparse.Namespace) -> list[Timeline]:
+    from kip848_client.cli.watching.groups_read import read_cluster  # here: a report of files needs no client
+
     timelines = build_timelines(read_cluster(arguments))
     if not timelines:
         wanted = "of any group" if arguments.group is None else f"of group {arguments.group!r}"

@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from kip848_client.cli.playing import sweep_like
 from kip848_client.cli.shared.properties import add_client_arguments
 from kip848_client.cli.shared.spark_options import add_session_arguments, read_conf, read_master
 from kip848_client.errors import ConfigError
@@ -48,8 +47,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_session_arguments(parser)
     parser.add_argument("--plot", metavar="FILE", type=Path, help="draw the rebalance times (.png or .svg)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    sweep_like.add_arguments(parser)
+    _add_like_arguments(parser)
     add_client_arguments(parser)
+
+
+def _add_like_arguments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("what if: a group of the shape of a real one, in place of --scenario and --out")
+    group.add_argument("--like", metavar="GROUP", help="the group; ask --bootstrap for its members, topics, settings")
+    group.add_argument(
+        "--try",
+        dest="tries",
+        metavar="SETTINGS",
+        action="append",
+        default=[],
+        help="another setting: heartbeat=1000,static=yes,assignor=range,session=10000; may be repeated "
+        "(heartbeat=1000; static=yes or no; the other assignor)",
+    )
+    group.add_argument(
+        "--poll-ms", metavar="LEAST,MOST", default="10,200", help="time between two polls of a member (10,200)"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -105,6 +121,8 @@ def _seeds(text: str) -> range:
 
 def _run_like(arguments: argparse.Namespace) -> int:
     """Play what a change would cost; on Spark if a master is given."""
+    from kip848_client.cli.playing import sweep_like  # here: it loads the simulation
+
     seeds = sweep_like.SEEDS if arguments.seeds is None else _seeds(arguments.seeds)
     if arguments.out is not None or arguments.set:
         raise ConfigError("--out and --set do not go with --like; --try changes settings")

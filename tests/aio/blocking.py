@@ -16,7 +16,7 @@ import anyio.from_thread
 import anyio.to_thread
 
 from kip848_client import ConsumerRebalanceListener
-from kip848_client.aio import AsyncConsumer, AsyncConsumerRebalanceListener
+from kip848_client.aio.consumer import AsyncConsumer, AsyncConsumerRebalanceListener
 from kip848_client.config import ConfigValue
 from kip848_client.journal import Journal
 

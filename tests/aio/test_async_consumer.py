@@ -16,7 +16,7 @@ import anyio.lowlevel
 import pytest
 
 from kip848_client import Consumer, ConsumerRebalanceListener, EmbeddedBroker, KafkaError, MemberState, TopicPartition
-from kip848_client.aio import AsyncConsumer
+from kip848_client.aio.consumer import AsyncConsumer
 from kip848_client.config import ConfigValue
 from kip848_client.errors import ConfigError, IllegalStateError, Kip848Error
 from tests.aio.world import Notes, committed, new_consumer, poll_until, read, state_of_group, until

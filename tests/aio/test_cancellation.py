@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from kip848_client import EmbeddedBroker, MemberState, TopicPartition
-from kip848_client.aio import AsyncConsumer
+from kip848_client.aio.consumer import AsyncConsumer
 from kip848_client.errors import ErrorCode, RequestTimeoutError
 from kip848_client.faults import ALWAYS, drop, error
 from kip848_client.testing import NewRecord
@@ -223,7 +223,7 @@ import signal
 import sys
 import threading
 import anyio
-from kip848_client.aio import AsyncConsumer
+from kip848_client.aio.consumer import AsyncConsumer
 from kip848_client.testing import NewRecord
 
 async def main():

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Producer
 
 from kip848_client import EmbeddedBroker, Message, TopicPartition
-from kip848_client.aio import AsyncConsumer, AsyncConsumerRebalanceListener
+from kip848_client.aio.consumer import AsyncConsumer, AsyncConsumerRebalanceListener
 from kip848_client.errors import IllegalStateError
 from tests.aio.world import new_consumer
 from tests.support.driving import key

@@ -21,7 +21,7 @@ import sys
 import warnings
 import anyio
 from kip848_client import TopicPartition
-from kip848_client.aio import AsyncConsumer
+from kip848_client.aio.consumer import AsyncConsumer
 from kip848_client.errors import ForkedProcessError
 
 warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of fork() with threads

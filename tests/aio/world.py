@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import anyio
 
 from kip848_client import EmbeddedBroker, Message, TopicPartition
-from kip848_client.aio import AsyncConsumer, AsyncConsumerRebalanceListener
+from kip848_client.aio.consumer import AsyncConsumer, AsyncConsumerRebalanceListener
 from kip848_client.config import ConfigValue
 from kip848_client.journal import Journal
 from kip848_client.model import NamedPartition as InternalPartition

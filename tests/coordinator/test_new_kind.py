@@ -8,13 +8,14 @@ from typing import Annotated, Any, ClassVar, cast
 
 import pytest
 
-from kip848_client.coordinator import ApiRequest, CoordinatorConfig, CoordinatorResult, GroupCoordinator
+from kip848_client.coordinator.core.coordinator_config import CoordinatorConfig
 from kip848_client.coordinator.core.coordinator_state import CoordinatorState
-from kip848_client.coordinator.core.inputs import GroupMessage
+from kip848_client.coordinator.core.inputs import ApiRequest, GroupMessage
 from kip848_client.coordinator.core.kind import GroupKind, route
 from kip848_client.coordinator.core.offset_store import OffsetExpiry
-from kip848_client.coordinator.core.result import ArmTimer, Reply, SoftChange
+from kip848_client.coordinator.core.result import ArmTimer, CoordinatorResult, Reply, SoftChange
 from kip848_client.coordinator.core.timers import ArmedTimer, TimerKey, TimerKind
+from kip848_client.coordinator.group_coordinator import GroupCoordinator
 from kip848_client.coordinator.kinds import KINDS
 from kip848_client.errors import ErrorCode
 from kip848_client.wire.api_keys import ApiKey

@@ -10,15 +10,11 @@ from uuid import UUID
 
 import pytest
 
-from kip848_client.coordinator import (
-    ApiRequest,
-    CoordinatorConfig,
-    CoordinatorResult,
-    GroupCoordinator,
-    TopicInfo,
-    TopicsChanged,
-    TopicsImage,
-)
+from kip848_client.coordinator.core.coordinator_config import CoordinatorConfig
+from kip848_client.coordinator.core.inputs import ApiRequest, TopicsChanged
+from kip848_client.coordinator.core.result import CoordinatorResult
+from kip848_client.coordinator.core.topics_image import TopicInfo, TopicsImage
+from kip848_client.coordinator.group_coordinator import GroupCoordinator
 from kip848_client.member.core.events import (
     AppPolled,
     AssignPartitions,

@@ -1,4 +1,4 @@
-"""What importing a consumer loads: only what every consumer uses. How long that takes: benchmarks/imports.py."""
+"""What importing a consumer and starting a command load: only what they use. How long: benchmarks/imports.py."""
 
 from __future__ import annotations
 
@@ -45,6 +45,37 @@ def test_a_consumer_loads_nothing_that_a_plain_one_does_not_need() -> None:
     loaded = set(done.stdout.split())
     assert "kip848_client.consumer" in loaded
     assert not loaded & WHEN_NEEDED
+
+
+COMMAND = """
+import atexit
+import sys
+from kip848_client.cli import main
+atexit.register(lambda: print("\\n".join(sys.modules), file=sys.stderr))
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "not_needed"),
+    [
+        ("", {"asyncio", "importlib.metadata", "msgspec", "kip848_client.cli.groups"}),
+        ("groups list", {"confluent_kafka", "kip848_client.consumer", "kip848_client.recorder"}),
+        ("topics list", {"confluent_kafka", "kip848_client.consumer", "kip848_client.broker.broker"}),
+        ("report", {"confluent_kafka", "kip848_client.consumer", "kip848_client.simulation"}),
+        ("sweep", {"confluent_kafka", "kip848_client.consumer", "kip848_client.simulation", "pyspark"}),
+        ("broker", {"asyncio", "kip848_client.broker.broker", "kip848_client.coordinator"}),
+    ],
+)
+def test_a_command_starts_without_what_others_need(command: str, not_needed: set[str]) -> None:
+    """A person would wait for a second at every --help, completion or typing error."""
+    done = subprocess.run(
+        [sys.executable, "-c", COMMAND, *command.split(), "--help"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("usage: kip848")
+    loaded = set(done.stderr.split())
+    assert "kip848_client.cli" in loaded
+    assert not loaded & not_needed
 
 
 POLLING = """

@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from kip848_client.coordinator import CoordinatorConfig
 from kip848_client.coordinator.connect.connect_group import ConnectGroup
+from kip848_client.coordinator.core.coordinator_config import CoordinatorConfig
 from kip848_client.model import Unit
 from kip848_client.wire.messages.connect_group_describe import ConnectGroupDescribeRequest, DescribedGroup
 from kip848_client.wire.messages.connect_group_heartbeat import (

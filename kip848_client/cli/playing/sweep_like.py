@@ -59,24 +59,6 @@ class Row(msgspec.Struct, frozen=True):
     moved: Percentiles
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of --like, except those of the client."""
-    group = parser.add_argument_group("what if: a group of the shape of a real one, in place of --scenario and --out")
-    group.add_argument("--like", metavar="GROUP", help="the group; ask --bootstrap for its members, topics, settings")
-    group.add_argument(
-        "--try",
-        dest="tries",
-        metavar="SETTINGS",
-        action="append",
-        default=[],
-        help="another setting: heartbeat=1000,static=yes,assignor=range,session=10000; may be repeated "
-        "(heartbeat=1000; static=yes or no; the other assignor)",
-    )
-    group.add_argument(
-        "--poll-ms", metavar="LEAST,MOST", default="10,200", help="time between two polls of a member (10,200)"
-    )
-
-
 def run_like(arguments: argparse.Namespace, seeds: range, player: Player | None = None) -> int:
     """Ask for the shape, play, and print.
 

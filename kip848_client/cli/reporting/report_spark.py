@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from kip848_client.cli.reporting.report_periods import draw, tell_comparison
 from kip848_client.cli.shared.properties import add_client_arguments, read_properties
 from kip848_client.cli.shared.spark_options import add_session_arguments, read_conf, read_master
-from kip848_client.cli.watching.offsets_reader import topic_names
 from kip848_client.errors import ConfigError, Kip848Error
 from kip848_client.json_text import to_json
 from kip848_client.plain_text import counted, printable
@@ -80,6 +79,8 @@ def run_spark(arguments: argparse.Namespace) -> int:
             if arguments.out is not None:
                 analysis.write(arguments.out)
         else:
+            from kip848_client.cli.watching.offsets_reader import topic_names  # here: logs need no client
+
             client = read_properties(arguments)
             groups = () if arguments.group is None else (arguments.group,)
             history = GroupHistory(spark, arguments.out, client, groups=groups, topic_names=topic_names(client))

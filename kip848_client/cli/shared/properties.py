@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
-from kip848_client.admin import Admin
 from kip848_client.cli.shared.property_file import read_property_file
 from kip848_client.config.consumer import nearest_key
 from kip848_client.config.java_names import JAVA_NAMES, translated
@@ -136,6 +135,8 @@ def reach(conf: Mapping[str, str], *, timeout_s: float) -> None:
         ConfigError: a property of *conf* is wrong.
         Kip848Error: no broker answers, or one refuses; the message says why.
     """
+    from kip848_client.admin import Admin  # here: a broker, and reports of files, have no client
+
     with Admin(conf) as admin:
         admin.list_topics((), timeout_s=timeout_s)
 

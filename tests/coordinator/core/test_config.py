@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kip848_client.coordinator import CoordinatorConfig, GroupConfig, GroupCoordinator, resolve_group_config
+from kip848_client.coordinator.core.coordinator_config import CoordinatorConfig
+from kip848_client.coordinator.core.group_overrides import GroupConfig, resolve_group_config
+from kip848_client.coordinator.group_coordinator import GroupCoordinator
 from kip848_client.errors import ConfigError
 from tests.support.coordinator_harness import Harness
 

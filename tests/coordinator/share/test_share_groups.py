@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kip848_client.coordinator import CoordinatorConfig
+from kip848_client.coordinator.core.coordinator_config import CoordinatorConfig
 from kip848_client.coordinator.core.result import DeleteShareState, InitializeShareState
 from kip848_client.errors import ErrorCode
 from kip848_client.wire.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest

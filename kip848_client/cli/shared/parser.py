@@ -1,0 +1,52 @@
+"""`Parser`: argparse's, whose commands declare their options only when their command is given."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import sys
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+Declare: TypeAlias = Callable[[argparse.ArgumentParser], None]
+
+
+class Parser(argparse.ArgumentParser):
+    """Reports if its help cannot be written. argparse would drop the error of an unbuffered output.
+
+    The subcommand itself refuses unknown options, because its own usage helps more than that of all commands.
+    """
+
+    _declare: Declare | None = None
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse, and refuse what is not known."""
+        self._declare_now()
+        parsed, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            near = difflib.get_close_matches(unknown[0].partition("=")[0], self._option_string_actions, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            self.error(f"unknown argument: {' '.join(unknown)}{hint}")
+        return parsed, unknown
+
+    def declare_all(self) -> None:
+        """Declare the options of every command, as a shell needs them."""
+        self._declare_now()
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                for command in action.choices.values():
+                    command.declare_all()
+
+    def _declare_now(self) -> None:
+        if self._declare is not None:
+            declare, self._declare = self._declare, None
+            declare(self)
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        (file or sys.stderr).write(message)
+
+
+def declare_when_given(command: argparse.ArgumentParser, declare: Declare) -> None:
+    """Have *declare* add the options of a command if it is given, so that others do not import what it imports."""
+    assert isinstance(command, Parser)
+    command._declare = declare
