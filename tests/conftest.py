@@ -9,6 +9,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from typing import Any, Final
 
 import hypothesis
 import pytest
@@ -18,10 +19,11 @@ from kip848_client.journal import MemoryJournal
 from tests.support.brokers import marked_broker
 from tests.support.raw_connection import RawConnection
 
-# No deadline per example: a shared machine pauses, and a slow example is not a wrong one.
-hypothesis.settings.register_profile("dev", max_examples=30, deadline=None)
-hypothesis.settings.register_profile("ci", max_examples=100, deadline=None, print_blob=True)
-hypothesis.settings.register_profile("nightly", max_examples=2_000, deadline=None, print_blob=True)
+# No deadline per example, nor a limit for making them: a shared machine pauses, and a slow example is not a wrong one.
+_SLOWLY: Final[dict[str, Any]] = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
+hypothesis.settings.register_profile("dev", max_examples=30, **_SLOWLY)
+hypothesis.settings.register_profile("ci", max_examples=100, print_blob=True, **_SLOWLY)
+hypothesis.settings.register_profile("nightly", max_examples=2_000, print_blob=True, **_SLOWLY)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
 
 # A shell that starts the tests in the background has SIGINT ignored, and every process under it inherits that; the
