@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import functools
 import inspect
+from concurrent.futures import Future
 
 from kip848_client.errors import ConfigError
 
-__all__ = ["check_methods_not_async", "check_not_async", "check_result_not_async"]
+__all__ = [
+    "WrongHandlerError",
+    "check_async",
+    "check_finished",
+    "check_methods_not_async",
+    "check_not_async",
+    "check_result_not_async",
+]
 
 USE_ASYNC_CONSUMER = "give a plain function, or use AsyncConsumer"
 USE_PLAIN_FUNCTION = "give a plain function"
@@ -44,6 +52,28 @@ def check_async(callback: object, *, name: str, instead: str) -> None:
     lambda_name = getattr(callback, "__name__", "") == "<lambda>"
     if inspect.isfunction(called) and not inspect.iscoroutinefunction(called) and not lambda_name:
         raise ConfigError(f"{name} is no async function: {instead}")
+
+
+class WrongHandlerError(Exception):
+    """A handler does not do its work before it returns: no failure of a record. Callers see a `ConfigError`."""
+
+
+def check_finished(result: object, *, instead: str) -> None:
+    """Refuse what a handler returned if its work is still to be done there, or goes on somewhere else.
+
+    Raises:
+        WrongHandlerError: it is a coroutine, generator, task or future.
+    """
+    if result is None:
+        return
+    unfinished = inspect.isawaitable(result) or isinstance(result, Future)
+    if unfinished or inspect.isgenerator(result) or inspect.isasyncgen(result):
+        if inspect.iscoroutine(result):
+            result.close()  # without a warning that it was never awaited
+        raise WrongHandlerError(
+            f"the handler returned a {type(result).__name__}, and its record would count as done before that is: "
+            f"{instead}"
+        )
 
 
 def check_methods_not_async(listener: object, *names: str, instead: str = USE_PLAIN_FUNCTION) -> None:

@@ -138,6 +138,14 @@ LAG_TIMEOUT_S: Final = 5.0
 """Default time-out of lag()."""
 
 _LISTENER_METHODS: Final = ("on_partitions_assigned", "on_partitions_revoked", "on_partitions_lost")
+_METHOD_MEANT: Final[Mapping[str, str]] = {
+    "assign": "on_partitions_assigned",
+    "assigned": "on_partitions_assigned",
+    "revoke": "on_partitions_revoked",
+    "revoked": "on_partitions_revoked",
+    "lost": "on_partitions_lost",
+}
+"""End of a method's name -> the method of a listener."""
 
 ABANDON_TIMEOUT_S: Final = 0.3
 """Time for leaving the group if the consumer is dropped, or the interpreter ends, without close()."""
@@ -225,6 +233,7 @@ class Consumer(Generic[K_co, V_co]):
         """Commits of the application since then: records before these offsets are processed, too."""
         self._layout_checked = False
         self._processor: Driver | None = None
+        self._in_transaction = False
         """The ``process()`` that runs."""
         self._processor_reads = False
         self._values = deserializers_of(self._config)
@@ -705,8 +714,14 @@ class Consumer(Generic[K_co, V_co]):
             CommitFailedError: the partitions may belong to another member now.
             RequestTimeoutError: no answer in time; the commit may have been applied.
             BrokerError: the coordinator refused it.
+            IllegalStateError: process() runs, or a block of `transaction`.
         """
         self._check_not_processing("commit")
+        if self._in_transaction:
+            raise IllegalStateError(
+                "commit() is refused inside transaction(): the block commits these offsets together with what it has "
+                "produced"
+            )
         with self._gate:
             chosen = commit_offsets(message, offsets)
             asynchronous = flag(asynchronous, name="asynchronous")
@@ -1155,7 +1170,7 @@ class Consumer(Generic[K_co, V_co]):
         revocation, which is logged once.
 
         Signal handlers and any thread may call it. Before subscribe(), or with assign(), there is nothing to give:
-        reading ends at once.
+        reading ends at once. After close() it does nothing.
 
         Args:
             timeout_s: seconds to wait for the others, negative for ever; a heartbeat interval and a little is enough.
@@ -1333,7 +1348,8 @@ def read_listener(
         The listener, and *on_assign*; at most one of them is not None.
 
     Raises:
-        ConfigError: the listener is of another type, a callback is not callable, or both kinds are given.
+        ConfigError: the listener is of another type or has a misspelt method, a callback is not callable, or both kinds
+            are given.
     """
     names = " or ".join(kind.__name__ for kind in kinds)
     if isinstance(listener, type):
@@ -1349,7 +1365,22 @@ def read_listener(
         raise ConfigError(f"listener must be a {names}, or a function, got {type(listener).__name__}")
     if not all(callable(callback) for callback in given):
         raise ConfigError("on_assign, on_revoke and on_lost must be callables (consumer, partitions)")
+    if listener is not None:
+        _refuse_misspelt_method(listener, kinds)
     return listener, on_assign
+
+
+def _refuse_misspelt_method(listener: object, kinds: tuple[type, ...]) -> None:
+    """A method that would never be called, such as ``on_revoke``, where the one that it was meant to be is missing."""
+    kind = type(listener)
+    for name in dir(kind):
+        if not name.startswith("on_") or name in _LISTENER_METHODS:
+            continue
+        meant = _METHOD_MEANT.get(name[3:].removeprefix("partitions_").removeprefix("partition_"))
+        if meant is None:
+            continue
+        if any(getattr(kind, meant) is getattr(base, meant) for base in kinds):
+            raise ConfigError(f"{kind.__name__}.{name} is never called; did you mean {meant}?")
 
 
 class _Callbacks:

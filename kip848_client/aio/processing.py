@@ -15,6 +15,7 @@ import anyio
 import anyio.lowlevel
 
 from kip848_client.aio.owner_thread import OwnerThread, teller
+from kip848_client.callables import WrongHandlerError, check_finished
 from kip848_client.client.processing.access import ConsumerAccess, ProcessedConsumer
 from kip848_client.client.processing.driver import CANCELLED_GRACE_S, DRAIN_SLICE_S, LAST_TRANSACTIONS, Driver, now_ms
 from kip848_client.errors import DeserializationError, Kip848Error, MaxPollExceededError, ProcessingError
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 __all__ = ["TaskProcessor"]
 
 ResultT = TypeVar("ResultT")
+
+_AWAIT_IT: Final = "await it in the handler"
 
 _SLICE_S: Final = 1.0
 _PAUSED_SLICE_S: Final = 0.01
@@ -411,9 +414,9 @@ class TaskProcessor(Driver):
                     arguments = (given,) if self.writer is None else (given, work.outputs)
                     if self.telemetry.on:
                         with self.telemetry.call(work):
-                            await handler(*arguments)
+                            check_finished(await _awaitable(handler(*arguments)), instead=_AWAIT_IT)
                     else:
-                        await handler(*arguments)
+                        check_finished(await _awaitable(handler(*arguments)), instead=_AWAIT_IT)
                 except asyncio.CancelledError as raised:
                     if scope.cancel_called:
                         raise
@@ -490,6 +493,16 @@ class TaskProcessor(Driver):
             due_ms = self.core.slice_due_ms()
             if due_ms is not None and due_ms < self._slice_armed_ms:
                 self._slice_due.set()
+
+
+def _awaitable(result: Awaitable[object]) -> Awaitable[object]:
+    """What the handler returned when it was called."""
+    if not isinstance(result, Awaitable):  # a lambda, or a function in C, that is not asynchronous
+        raise WrongHandlerError(
+            f"the handler returned {type(result).__name__}, which cannot be awaited: give an async function, or use "
+            "Consumer.process for a synchronous one"
+        )
+    return result
 
 
 def _call(function: Callable[[], object]) -> None:

@@ -430,7 +430,7 @@ def nearest_key(key: str, *, cutoff: float = 0.6) -> str | None:
     import difflib  # here: only a mistake needs it
 
     known = sorted(_known_keys())
-    found = difflib.get_close_matches(key, known, n=1, cutoff=cutoff)
+    found = difflib.get_close_matches(key.lower(), known, n=1, cutoff=cutoff)
     return found[0] if found else None
 
 
@@ -472,7 +472,9 @@ def _parse_bootstrap(text: str, *, protocol: str) -> tuple[BootstrapServer, ...]
         scheme, separator, rest = address.partition("://")
         if separator:
             if scheme.lower() != protocol:
-                raise ConfigError(f"bootstrap.servers entry {address!r}: security.protocol is {protocol}")
+                raise ConfigError(
+                    f"bootstrap.servers entry {address!r} does not fit security.protocol={protocol}; write {rest}"
+                )
             address = rest
         if address.startswith("["):
             host, bracket, port_text = address[1:].partition("]")
@@ -480,7 +482,10 @@ def _parse_bootstrap(text: str, *, protocol: str) -> tuple[BootstrapServer, ...]
         elif address.count(":") <= 1:
             host, _, port_text = address.partition(":")
         else:
-            raise ConfigError(f"bootstrap.servers entry {entry.strip()!r}: write an IPv6 address as [address]:port")
+            raise ConfigError(
+                f"bootstrap.servers entry {entry.strip()!r} is not host:port; separate several with commas, and write "
+                "an IPv6 address as [address]:port"
+            )
         port_text = port_text or "9092"
         port = int(port_text) if port_text.isascii() and port_text.isdecimal() and len(port_text) <= 5 else 0
         if not host or not 0 < port < 65536:

@@ -11,6 +11,7 @@ from typing import Final
 _ONLY_CONSUMES: Final = "this package consumes; import it from your client as before"
 _BY_NAME: Final = "give its name instead, in partition.assignment.strategy or group.remote.assignor"
 _WATERMARKS: Final = "get_watermark_offsets(partition) returns the first offset and the end of one partition"
+_TO_SUBSCRIBE: Final = "pass on_assign, on_revoke and on_lost to subscribe()"
 _METADATA: Final = "list_topics() returns topics with their partitions"
 
 NAMES: Final[Mapping[str, str]] = {
@@ -60,6 +61,12 @@ KEYS: Final[Mapping[str, str]] = {
     "metric.reporters": "see docs/observability.md for metrics",
     "interceptor.classes": "there are no interceptors",
     "default.offset.commit.callback": "use on_commit",
+    "offset.commit.cb": "use on_commit",
+    "rebalance.cb": _TO_SUBSCRIBE,
+    "on.assign": _TO_SUBSCRIBE,
+    "on.revoke": _TO_SUBSCRIBE,
+    "on.lost": _TO_SUBSCRIBE,
+    "on.delivery": "leave it out: it is for a producer",
     "sasl.plain.username": "use sasl.username",
     "sasl.plain.password": "use sasl.password",
     "ssl.cafile": "use ssl.ca.location",

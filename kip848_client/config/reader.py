@@ -41,7 +41,14 @@ class ConfigReader:
             self.conf[aliases.get(key, key)] = value
         self.problems: Final[list[str]] = []
         """The problems, in the order in which they were found."""
+        self._refuse_unsendable()
         self._at_once = False
+
+    def _refuse_unsendable(self) -> None:
+        """Text ends at a NUL for librdkafka, and a group.id that is no UTF-8 lets it abort the process."""
+        for key, value in self.conf.items():
+            if isinstance(value, str) and ("\0" in value or any("\ud800" <= char <= "\udfff" for char in value)):
+                self.problems.append(f"{key} has a NUL or half a surrogate pair, got {self.show(key, value)}")
 
     def refuse(self, problem: str, instead: ValueT) -> ValueT:
         """Keep *problem* for `check`, or raise it inside `at_once`. Returns *instead*.

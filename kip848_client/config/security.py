@@ -42,23 +42,23 @@ _SENT_AS_IT_IS: Final = frozenset({"PLAIN", "OAUTHBEARER"})
 """Mechanisms that send the secret itself."""
 
 _OTHER_MECHANISMS: Final[Mapping[str, str]] = {
-    "GSSAPI": "Kerberos is not offered by the control plane",
+    "GSSAPI": "Kerberos is not offered here",
     "AWS_MSK_IAM": "make the token with aws-msk-iam-sasl-signer and return it from oauth_cb, with OAUTHBEARER",
 }
 
 _PEM_INSTEAD: Final = (
-    "is not read by the control plane; convert it (openssl pkcs12 -in store.p12 -out client.pem) and set "
+    "is not read here; convert it (openssl pkcs12 -in store.p12 -out client.pem) and set "
     "ssl.certificate.location and ssl.key.location"
 )
-_BY_OPENSSL: Final = "is not offered by the control plane; leave it out, or set it in OpenSSL's own file"
-_FETCH_IT: Final = "is not offered by the control plane; fetch the token yourself and return it from oauth_cb"
+_BY_OPENSSL: Final = "is not offered here; leave it out, or set it in OpenSSL's own file"
+_FETCH_IT: Final = "is not offered here; fetch the token yourself and return it from oauth_cb"
 
 _REFUSED: Final[Mapping[str, str]] = {
     "ssl.keystore.location": _PEM_INSTEAD,
     "ssl.keystore.password": _PEM_INSTEAD,
-    "ssl_key": "is not read by the control plane; set ssl.key.pem or ssl.key.location",
-    "ssl_certificate": "is not read by the control plane; set ssl.certificate.pem or ssl.certificate.location",
-    "ssl_ca": "is not read by the control plane; set ssl.ca.pem or ssl.ca.location",
+    "ssl_key": "is not read here; set ssl.key.pem or ssl.key.location",
+    "ssl_certificate": "is not read here; set ssl.certificate.pem or ssl.certificate.location",
+    "ssl_ca": "is not read here; set ssl.ca.pem or ssl.ca.location",
     "ssl.truststore.location": "is a key of Java's client; set ssl.ca.location to a PEM file",
     "ssl.truststore.password": "is a key of Java's client; set ssl.ca.location to a PEM file",
     "sasl.jaas.config": "is a key of Java's client; set sasl.username and sasl.password",

@@ -331,6 +331,13 @@ class Listener(ConsumerRebalanceListener):
     """Somebody's listener."""
 
 
+class Misspelt(ConsumerRebalanceListener):
+    """Its method is never called, so that nothing is saved before partitions go."""
+
+    def on_partition_revoked(self, consumer: object, partitions: object) -> None:
+        """Saves."""
+
+
 def note(consumer: object, partitions: object) -> None:
     """Somebody's function."""
 
@@ -342,6 +349,7 @@ def note(consumer: object, partitions: object) -> None:
         (Listener(), None, note, "not both"),
         (note, note, None, "on_assign twice"),
         (Listener, None, None, r"the class Listener; give an instance of it: Listener\(\)"),
+        (Misspelt(), None, None, "on_partition_revoked is never called; did you mean on_partitions_revoked"),
         (7, None, None, "must be a ConsumerRebalanceListener, or a function, got int"),
         (None, None, 7, "must be callables"),
     ],

@@ -241,3 +241,18 @@ def test_an_aborted_transaction_goes_back_to_where_the_application_has_moved() -
     origins.sought(P, at[9], target=at[20])  # records before 9 are in hand
     assert origins.moved({P: at[20]}) == {P: at[20]}
     assert origins.go_back({P: at[20]}) == {P: at[5]}
+
+
+def test_a_commit_inside_the_block_is_refused(kip848_broker: EmbeddedBroker) -> None:
+    """It left the transaction: after an abort and a crash its records were never produced."""
+    _filled(kip848_broker, "tea")
+    producer = _producer(kip848_broker)
+    with Consumer(_conf(kip848_broker)) as consumer:
+        consumer.subscribe(["orders"])
+        _take(consumer, 1)
+        with pytest.raises(IllegalStateError, match=r"inside transaction\(\)"), transaction(producer, consumer):
+            consumer.commit(asynchronous=False)
+        assert kip848_broker.groups.committed("g") == {}
+        assert _take(consumer, 1) == [b"tea"]  # the block was aborted
+        consumer.commit(asynchronous=False)
+        assert kip848_broker.groups.committed("g") == {("orders", 0): 1}

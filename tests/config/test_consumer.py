@@ -49,6 +49,15 @@ def test_a_blank_group_id_never_reaches_the_data_plane() -> None:
         parse_consumer_config({**BASE, "group.id": "  "})
 
 
+@pytest.mark.parametrize("key", ["group.id", "client.id", "client.rack", "sasl.password"])
+@pytest.mark.parametrize("text", ["a\0b", "a\ud800"])
+def test_text_that_librdkafka_cannot_take_is_refused(key: str, text: str) -> None:
+    """It aborts the whole process on a group id that is no UTF-8, and reads text up to a NUL as another name."""
+    with pytest.raises(ConfigError, match=f"{key} has a NUL or half a surrogate pair") as raised:
+        parse_consumer_config({**BASE, key: text})
+    assert ("hidden" in str(raised.value)) == (key == "sasl.password")
+
+
 CLASSIC_SETTINGS: Final[Mapping[str, object]] = {
     "partition.assignment.strategy": "range",
     "session.timeout.ms": 6_000,
@@ -118,6 +127,8 @@ def test_keys_with_underscores_are_recognised() -> None:
     [
         ("consumer_timeout_ms", "is a key of other clients; end the loop when"),
         ("max.poll.records", "is a key of other clients; pass a number to consume()"),
+        ("rebalance_cb", "is a key of other clients; pass on_assign, on_revoke and on_lost to subscribe()"),
+        ("on_delivery", "is a key of other clients; leave it out"),
         ("sasl.jaas.config", "is a key of Java's client; set sasl.username and sasl.password"),
     ],
 )
@@ -292,6 +303,19 @@ def test_bootstrap_servers_are_read_as_kafka_writes_them(servers: str, expected:
     assert list(parse_consumer_config({**BASE, "bootstrap.servers": servers}).bootstrap_servers) == expected
 
 
+@pytest.mark.parametrize(
+    ("servers", "advice"),
+    [
+        ("kafka://h:1", "does not fit security.protocol=plaintext; write h:1"),
+        ("a:1;b:2", "separate several with commas"),
+    ],
+)
+def test_a_bad_bootstrap_server_is_told_how_to_write_it(servers: str, advice: str) -> None:
+    """What was seen is not enough: the text says what to write."""
+    with pytest.raises(ConfigError, match=advice):
+        parse_consumer_config({**BASE, "bootstrap.servers": servers})
+
+
 @pytest.mark.parametrize("servers", ["", " , ", "h:0", "h:x", "h:70000", "::1:9092", "SSL://h:1", "[::1"])
 def test_a_bad_bootstrap_server_is_refused(servers: str) -> None:
     """A typing error is reported at once and not as a connection that never comes up."""
@@ -327,4 +351,5 @@ def test_secrets_are_not_in_the_repr() -> None:
 def test_a_mistyped_key_finds_its_neighbour() -> None:
     """A user who writes `fetch.min.byte` is told that the key is `fetch.min.bytes`."""
     assert nearest_key("fetch.min.byte") == "fetch.min.bytes"
+    assert nearest_key("GROUP.ID") == "group.id"
     assert nearest_key("zzzz") is None

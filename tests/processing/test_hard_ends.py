@@ -17,7 +17,7 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 
 from kip848_client import AsyncConsumer, Consumer, DeadLetters
-from kip848_client.errors import ArgumentTypeError, ProcessingError
+from kip848_client.errors import ArgumentTypeError, ConfigError, ProcessingError
 from kip848_client.testing import EmbeddedBroker, NewRecord
 from tests.support.waiting import wait_until
 
@@ -412,3 +412,63 @@ def test_a_second_ctrl_c_ends_the_wait_and_commits_what_is_done(kip848_broker: E
             consumer.process(handle, grace_s=60)
         hang.set()
     assert _committed(kip848_broker) == 1
+
+
+async def _save(value: Any) -> None:
+    """What handlers forget to await."""
+
+
+def _generator(message: Any) -> Any:
+    yield message
+
+
+_POOL = ThreadPoolExecutor(1)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "handler", [lambda message: _save(message.value()), _generator, lambda message: _POOL.submit(print, message)]
+)
+def test_work_that_a_handler_only_returns_is_not_committed(kip848_broker: EmbeddedBroker, handler: Any) -> None:
+    """``lambda message: save(message)`` of an async function ran nothing, and every record was committed as done."""
+    _filled(kip848_broker, 3)
+    letters = DeadLetters(Producer({"bootstrap.servers": kip848_broker.bootstrap_servers}), "dead")
+    with Consumer(_conf(kip848_broker)) as consumer:
+        consumer.subscribe(["orders"])
+        with pytest.raises(ConfigError, match=r"the handler returned a \w+, and its record would count as done"):
+            consumer.process(handler, dead_letter=letters)
+    assert not _committed(kip848_broker)
+
+
+@pytest.mark.filterwarnings("error")
+def test_work_that_an_async_handler_does_not_await_is_not_committed(kip848_broker: EmbeddedBroker) -> None:
+    """A forgotten await, a task of its own, and a handler that is not asynchronous at all."""
+    _filled(kip848_broker, 3)
+
+    async def forgets(message: Any) -> Any:
+        return _save(message)
+
+    async def detaches(message: Any) -> Any:
+        return asyncio.create_task(_save(message))
+
+    async def main(handler: Any, refusal: str) -> None:
+        async with AsyncConsumer(_conf(kip848_broker)) as consumer:
+            await consumer.subscribe(["orders"])
+            with pytest.raises(ConfigError, match=refusal):
+                await consumer.process(handler, on_error="skip")
+
+    asyncio.run(main(forgets, "returned a coroutine.*await it in the handler"))
+    asyncio.run(main(detaches, "returned a Task.*await it in the handler"))
+    asyncio.run(main(lambda message: None, "returned NoneType, which cannot be awaited.*Consumer.process"))
+    assert not _committed(kip848_broker)
+
+
+def test_dead_letters_need_a_producer_and_a_topic(kip848_broker: EmbeddedBroker) -> None:
+    """The name of the topic alone was taken, and process() ended in an AttributeError at the first bad record."""
+    with Consumer(_conf(kip848_broker)) as consumer:
+        consumer.subscribe(["orders"])
+        with pytest.raises(ArgumentTypeError, match=r"dead_letter='dead': give DeadLetters\(producer, topic\)"):
+            consumer.process(print, dead_letter="dead")  # type: ignore[arg-type]
+    producer = Producer({"bootstrap.servers": kip848_broker.bootstrap_servers})
+    with pytest.raises(ArgumentTypeError, match="give the name of the topic"):
+        DeadLetters(producer, "")

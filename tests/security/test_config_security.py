@@ -128,7 +128,7 @@ def test_both_planes_share_one_source_of_tokens() -> None:
         ({"ssl.keystore.location": "/k.p12"}, "openssl pkcs12"),
         ({"ssl.truststore.location": "/t.jks"}, "set ssl.ca.location"),
         ({"sasl.jaas.config": "canary"}, "set sasl.username"),
-        ({"ssl.curves.list": "X25519"}, "not offered by the control plane"),
+        ({"ssl.curves.list": "X25519"}, "not offered here"),
         ({"ssl.ca.location": "/no/such.pem"}, "ssl.ca.location: /no/such.pem: No such file"),
         ({"ssl.ca.pem": "nothing"}, "ssl.ca.pem"),
         ({"ssl.ca.pem": "x", "ssl.ca.location": "/x"}, "both set; keep one"),
@@ -138,7 +138,7 @@ def test_both_planes_share_one_source_of_tokens() -> None:
         ({"ssl.certificate.location": "/c"}, "without ssl.key"),
         ({"ssl.certificate.location": "/no/c", "ssl.key.location": "/no/k"}, "ssl.certificate.location: /no/c"),
         ({"ssl.endpoint.identification.algorithm": "sometimes"}, "https, none"),
-        ({"bootstrap.servers": "PLAINTEXT://h:1"}, "security.protocol is sasl_ssl"),
+        ({"bootstrap.servers": "PLAINTEXT://h:1"}, "does not fit security.protocol=sasl_ssl; write h:1"),
     ],
 )
 def test_what_one_plane_cannot_do_is_refused_with_the_way_out(keys: dict[str, ConfigValue], told: str) -> None:

@@ -98,6 +98,7 @@ def test_an_expired_token_is_not_shown_to_a_broker() -> None:
         ((b"canary", 1.0), "not printable ASCII"),
         (("canary", "tomorrow"), "expiry of type str"),
         (("canary", True), "expiry of type bool"),
+        (("canary", 1_795_765_095_000), "as if in milliseconds"),  # it would never be renewed
         (("canary", 1.0, 5), "principal of type int"),
         (("canary", 1.0, "p", [1]), "extensions of type list"),
         (("canary", 1.0, "p", {"auth": "x"}), "extension"),

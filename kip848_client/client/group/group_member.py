@@ -241,6 +241,8 @@ class GroupMember:
 
         May be called from a signal handler: it only posts an event.
         """
+        if self.closed:
+            return  # a signal may come after the end of the loop
         self.check_usable()
         if self._hand_over_ticket is not None:
             return

@@ -26,7 +26,7 @@ class DeadLetters:
         topic: their topic; it must exist, or be created by the broker.
 
     Raises:
-        ArgumentTypeError: *producer* cannot produce, or is asynchronous.
+        ArgumentTypeError: *producer* cannot produce, or is asynchronous; or *topic* is no name.
     """
 
     def __init__(self, producer: Any, topic: str) -> None:
@@ -37,6 +37,9 @@ class DeadLetters:
             raise ArgumentTypeError(
                 f"{type(producer).__name__} cannot write headers; give a confluent_kafka.Producer, which never waits"
             )
+        name: object = topic
+        if not (isinstance(name, str) and name.strip()):
+            raise ArgumentTypeError(f"topic={topic!r}: give the name of the topic for dead letters")
         self.producer: Final = producer
         self.topic: Final = topic
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from kip848_client.callables import WrongHandlerError
 from kip848_client.client.processing.dead_letters import DeadLetters, describe
 from kip848_client.client.processing.handler_telemetry import HandlerTelemetry, age_s
 from kip848_client.client.processing.slices import (
@@ -27,6 +28,7 @@ from kip848_client.error_codes import ErrorCode
 from kip848_client.errors import (
     ArgumentTypeError,
     BrokerError,
+    ConfigError,
     MaxPollExceededError,
     ProcessingError,
     TransactionAbortedError,
@@ -74,6 +76,8 @@ class Driver(ABC):
     """
 
     def __init__(self, settings: ProcessSettings, *, group_id: str, client_id: str, cancellable: bool) -> None:
+        if not isinstance(settings.dead_letter, DeadLetters | None):
+            raise ArgumentTypeError(f"dead_letter={settings.dead_letter!r}: give DeadLetters(producer, topic)")
         settings.check()
         self.telemetry: Final = HandlerTelemetry(client_id=client_id, group_id=group_id)
         self.settings: Final = settings
@@ -152,7 +156,9 @@ class Driver(ABC):
         if isinstance(work.outputs, HandlerTransaction):
             produced = work.outputs.end()
             work.outputs = produced if error is None and not given_up else None
-        if error is not None and not isinstance(error, Exception):
+        if isinstance(error, WrongHandlerError):
+            self.end_without(work, ConfigError(str(error)))
+        elif error is not None and not isinstance(error, Exception):
             self.end_without(work, error)  # SystemExit and the like, as out of a loop
         elif given_up and not work.timed_out:
             self.core.ended(work, now)

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from kip848_client.callables import check_finished
 from kip848_client.client.processing.access import ConsumerAccess, ProcessedConsumer
 from kip848_client.client.processing.daemon_threads import DaemonThreads
 from kip848_client.client.processing.driver import CANCELLED_GRACE_S, DRAIN_SLICE_S, LAST_TRANSACTIONS, Driver, now_ms
@@ -30,6 +31,8 @@ from kip848_client.processing.settings import ProcessSettings
 from kip848_client.processing.work import HANDLING, Work
 
 __all__ = ["ThreadProcessor"]
+
+_RETURN_DONE: Final = "give a function that returns when its work is done, or use AsyncConsumer for an async one"
 
 _SLICE_S: Final = 0.1
 _PAUSED_SLICE_S: Final = 0.005
@@ -291,13 +294,14 @@ class ThreadProcessor(Driver):
             future.add_done_callback(lambda done: call.end(None if done.cancelled() else done.exception()))
         future.add_done_callback(lambda done: self._ended(work, done))
 
-    def _handle(self, work: Work, arguments: tuple[Any, ...]) -> object:
+    def _handle(self, work: Work, arguments: tuple[Any, ...]) -> None:
         HANDLING.set((self, work))
         try:
             if not self.telemetry.on:
-                return self._handler(*arguments)
-            with self.telemetry.call(work):
-                return self._handler(*arguments)
+                check_finished(self._handler(*arguments), instead=_RETURN_DONE)
+            else:
+                with self.telemetry.call(work):
+                    check_finished(self._handler(*arguments), instead=_RETURN_DONE)
         finally:
             HANDLING.set(None)  # the thread may be of a pool that does other work, too
 

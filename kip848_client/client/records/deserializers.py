@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from confluent_kafka.serialization import MessageField, SerializationContext
 
+from kip848_client.callables import check_result_not_async
 from kip848_client.client.records.message import Message
 from kip848_client.config import ConsumerConfig
 from kip848_client.errors import DeserializationError, KeyDeserializationError, ValueDeserializationError
@@ -67,7 +68,7 @@ class Deserializers:
         except DeserializationError as error:
             if self._on_error is None:
                 raise
-            self._on_error(message, error)
+            check_result_not_async(self._on_error(message, error), name="on_deserialization_error")
             return False
         return True
 
@@ -86,6 +87,7 @@ class Deserializers:
         try:
             if self._key is not None:
                 key = self._key(key, context)
+                check_result_not_async(key, name="it")
         except Exception as error:
             text = f"key.deserializer raised {type(error).__name__} at {where}: {error}"
             raise KeyDeserializationError(text, kafka_message=message) from error
@@ -93,6 +95,7 @@ class Deserializers:
             if self._value is not None:
                 context.field = MessageField.VALUE
                 value = self._value(value, context)
+                check_result_not_async(value, name="it")
         except Exception as error:
             text = f"value.deserializer raised {type(error).__name__} at {where}: {error}"
             raise ValueDeserializationError(text, kafka_message=message) from error

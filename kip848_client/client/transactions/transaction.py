@@ -26,6 +26,7 @@ class TransactedConsumer(Protocol):
     _group: GroupMember
     _gate: OneThread
     _fetcher: Fetcher
+    _in_transaction: bool
 
     def group_metadata(self) -> bytes:
         """See `Consumer.group_metadata`."""
@@ -56,10 +57,12 @@ class Transaction:
             consumer._group.check_usable()
             consumer._check_not_processing("transaction")
         self.calls.begin()
+        consumer._in_transaction = True
 
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self._consumer._in_transaction = False
         if exc is None:
             self._commit()
         else:
@@ -86,6 +89,7 @@ class Transaction:
 
     def abort(self) -> None:
         """Abort, and have its records read again."""
+        self._consumer._in_transaction = False
         self.calls.abort()
         self._go_back()
 

@@ -16,6 +16,9 @@ from kip848_client.model import OAuthToken
 
 __all__ = ["OAuthTokens"]
 
+_MILLISECONDS_FROM: Final = 100_000_000_000
+"""An expiry after the year 5000 is one in milliseconds, and its token would never be renewed."""
+
 _RENEW_AFTER: Final = 0.75
 """Part of a token's life. librdkafka asks again after 0.8 of it."""
 
@@ -70,7 +73,10 @@ class OAuthTokens:
         token = read_token(returned)
         if token.expires_s <= self._now_s():
             late_s = self._now_s() - token.expires_s
-            raise ConnectionLostError(f"oauth_cb returned a token that expired {late_s:.0f} s ago")
+            raise ConnectionLostError(
+                f"oauth_cb returned a token that expired {late_s:.0f} s ago; its second value is time.time() plus the "
+                "seconds that the token lives"
+            )
         return token
 
     def __reduce__(self) -> tuple[type[OAuthTokens], tuple[object, ...]]:
@@ -98,6 +104,10 @@ def read_token(returned: object) -> OAuthToken:
         )
     if isinstance(expires_s, bool) or not isinstance(expires_s, (int, float)):
         raise AuthenticationError(f"oauth_cb returned an expiry of type {type(expires_s).__name__}; seconds are needed")
+    if expires_s > _MILLISECONDS_FROM:
+        raise AuthenticationError(
+            f"oauth_cb returned the expiry {expires_s:.0f}, as if in milliseconds; seconds since 1970 are needed"
+        )
     if not isinstance(principal, str):
         raise AuthenticationError(f"oauth_cb returned a principal of type {type(principal).__name__}; text is needed")
     if not isinstance(extensions, dict):

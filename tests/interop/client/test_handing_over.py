@@ -31,6 +31,7 @@ def test_a_consumer_reads_on_until_the_others_are_ready_and_then_gives_up_everyt
     assert list(leaver.raw) == []
     assert leaver.raw.poll() is None
     leaver.raw.close()
+    leaver.raw.hand_over()  # a second SIGTERM, which must not raise in the middle of the program's end
     produce("orders", 5)
     drive(stayer, until=lambda: len(leaver.delivered) + len(stayer.delivered) == 40)
     assert len(delivered_once([leaver, stayer])) == 40

@@ -87,6 +87,28 @@ def test_a_callable_gets_what_cannot_be_opened(make_consumer: MakeConsumer, prod
     assert consumer.position([TopicPartition("orders", 0)])[0].offset == 5
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_coroutine_of_a_deserialiser_or_of_its_hook_skips_no_record(
+    make_consumer: MakeConsumer, produce: Produce
+) -> None:
+    """``lambda record, error: bury(record)`` of an async function buried nothing, and the record was skipped."""
+    produce("orders", 2, partitions=[0])
+
+    async def bury(*_: object) -> None:
+        """Never runs."""
+
+    consumer = make_consumer(**settings(value_deserializer=lambda data, context: bury(data))).raw
+    consumer.assign([TopicPartition("orders", 0)])
+    with pytest.raises(ValueDeserializationError, match="returned a coroutine"):
+        consumer.poll(10)
+    conf = settings(value_deserializer=only_even, on_deserialization_error=lambda *record: bury(record))
+    consumer = make_consumer(**conf).raw
+    consumer.assign([TopicPartition("orders", 0, 1)])
+    with pytest.raises(ConfigError, match="on_deserialization_error returned a coroutine"):
+        consumer.poll(10)
+    assert consumer.position([TopicPartition("orders", 0)])[0].offset == 1
+
+
 def test_a_failing_key_is_told_apart(make_consumer: MakeConsumer, produce: Produce) -> None:
     """A user who reads the log must know which of the two to mend."""
     produce("orders", 1, partitions=[0])
