@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import re
 import socket
 import ssl
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from kip848_client.errors import AuthenticationError, ConnectionLostError, Kip848Error, ProtocolError
 from kip848_client.wire.schema import Response
@@ -40,16 +39,9 @@ class ConnectionEnd:
         return failure
 
 
-_ERRNO: Final = re.compile(r"\[Errno (\d+)\]")
-
-
 def told(failure: BaseException) -> str:
     """The text of *failure*; asyncio hides "Connection refused" behind "Connect call failed"."""
     text = str(failure)
-    if isinstance(failure, OSError) and not isinstance(failure, (ssl.SSLError, socket.gaierror)):
-        errno = failure.errno
-        if errno is None and (found := _ERRNO.findall(text)):  # every address of a name failed: all are in the text
-            errno = int(found[-1])
-        if errno:
-            return os.strerror(errno)
+    if isinstance(failure, OSError) and not isinstance(failure, (ssl.SSLError, socket.gaierror)) and failure.errno:
+        return os.strerror(failure.errno)
     return text or type(failure).__name__

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import ipaddress
+import itertools
+import socket
 import ssl
-from typing import Final, Protocol, TypeVar
+from collections import deque
+from contextlib import suppress
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from msgspec.structs import replace
 
@@ -27,6 +32,9 @@ from kip848_client.wire.tls_failures import explain_handshake, hung_up
 __all__ = ["agree_on_versions", "dial", "versions_request"]
 
 ResponseT = TypeVar("ResponseT", bound=Response)
+
+_Address: TypeAlias = tuple[int, int, int, str, Any]
+"""One address of a name, as `socket.getaddrinfo` has it."""
 
 _NEXT_ADDRESS_S: Final = 0.25
 """How long one address of a name is tried before the next one is tried as well (RFC 8305)."""
@@ -59,13 +67,9 @@ async def dial(
     loop = asyncio.get_running_loop()
     loop.set_default_executor(LOOKUPS)  # a loop of ours: it has no other use for an executor
     try:
+        connected = await _connect(host, port, loop)
         await loop.create_connection(
-            lambda: protocol,
-            host,
-            port,
-            ssl=context,
-            server_hostname=None if context is None else host,
-            happy_eyeballs_delay=_NEXT_ADDRESS_S,
+            lambda: protocol, sock=connected, ssl=context, server_hostname=None if context is None else host
         )
     except ssl.SSLError as failure:
         raise explain_handshake(failure, peer=peer) from failure
@@ -80,6 +84,54 @@ async def dial(
         raise ConnectionLostError(f"no connection to {peer}: the interpreter ends") from failure
     except (OSError, ValueError) as failure:  # ValueError: a name that no host can have
         raise ConnectionLostError(f"no connection to {peer}: {told(failure)}") from failure
+
+
+async def _connect(host: str, port: int, loop: asyncio.AbstractEventLoop) -> socket.socket:
+    """A socket to the address of *host* that answers first.
+
+    asyncio has that too (``happy_eyeballs_delay``), but if it is cancelled, it leaves open what has just connected.
+    """
+    waiting = deque(await _addresses(host, port, loop))
+    failure: BaseException | None = None
+    tries: list[asyncio.Task[socket.socket]] = []
+    try:
+        while waiting or tries:
+            if waiting:
+                tries.append(loop.create_task(_try_address(waiting.popleft(), loop)))
+            limit_s = _NEXT_ADDRESS_S if waiting else None
+            done, _ = await asyncio.wait(tries, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+            for ended in done:
+                tries.remove(ended)
+                failure = ended.exception()
+                if failure is None:
+                    return ended.result()
+        raise failure or OSError(f"{host} has no address")
+    finally:
+        for late in tries:
+            if not (late.cancel() or late.cancelled() or late.exception()):
+                late.result().close()
+
+
+async def _try_address(address: _Address, loop: asyncio.AbstractEventLoop) -> socket.socket:
+    family, kind, protocol, _, where = address
+    opened = socket.socket(family, kind, protocol)
+    try:
+        opened.setblocking(False)
+        await loop.sock_connect(opened, where)
+    except BaseException:
+        opened.close()
+        raise
+    return opened
+
+
+async def _addresses(host: str, port: int, loop: asyncio.AbstractEventLoop) -> list[_Address]:
+    """The addresses of *host*; those of IPv4 and IPv6 take turns."""
+    with suppress(ValueError):  # of a name, which has to be looked up in a thread
+        ipaddress.ip_address(host)
+        return list(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST))
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    by_family = [[one for one in found if one[0] == family] for family in dict.fromkeys(one[0] for one in found)]
+    return [one for turn in itertools.zip_longest(*by_family) for one in turn if one is not None]
 
 
 def _no_more_threads(failure: RuntimeError) -> bool:

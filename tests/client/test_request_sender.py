@@ -104,6 +104,20 @@ async def test_silent_brokers_are_not_waited_for_in_turn(tasks: TaskGroup) -> No
     assert bench.clock.now_ms() <= 1_000
 
 
+async def test_a_request_that_is_given_up_while_it_connects_leaves_no_connection_open(tasks: TaskGroup) -> None:
+    """A time-out in that moment would be a warning in a program whose warnings are errors."""
+    connection = FakeConnection(answers)
+
+    async def open_connection(**_: object) -> FakeConnection:
+        given_up.cancel()
+        return connection
+
+    bench = Bench(open_connection, tasks, bootstrap=[("a", 1)])
+    with anyio.CancelScope() as given_up:
+        await bench.sender.send_any(REQUEST, timeout_ms=5_000)
+    assert connection.closed
+
+
 @pytest.mark.parametrize("bootstrap", [[("a", 1)], [("a", 1), ("b", 2)]])
 async def test_a_slow_broker_is_waited_for(tasks: TaskGroup, bootstrap: list[tuple[str, int]]) -> None:
     """The first attempt goes on beside the later ones, and no broker is dialled twice at once."""

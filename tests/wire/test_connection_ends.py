@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import socket
 import struct
+import warnings
 from collections.abc import Awaitable, Callable
 
 import anyio
@@ -13,6 +16,7 @@ import pytest
 from kip848_client.errors import ConnectionLostError, ProtocolError, RequestTimeoutError
 from kip848_client.wire.codec import encode_response, frame
 from kip848_client.wire.connection import Connection, connect, open_connection
+from kip848_client.wire.dialling import dial
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from kip848_client.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from tests.wire.fake_server import HEARTBEAT, LONG_MS, Peer, agree, echo_epochs, heartbeat, serving
@@ -43,6 +47,25 @@ async def test_a_broker_that_goes_away_is_noticed_without_a_request() -> None:
         with anyio.fail_after(60):
             await connection.wait_closed()
         assert connection.closed
+
+
+async def test_a_connection_that_is_given_up_leaves_no_socket_open() -> None:
+    """A time-out while it connects would be a warning in a program whose warnings are errors."""
+    with socket.create_server(("127.0.0.1", 0)) as listening, warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", ResourceWarning)
+        port = listening.getsockname()[1]
+        for turns in range(20):  # of the loop; it is connected after some of them
+            connecting = asyncio.create_task(
+                dial("127.0.0.1", port, peer="p", context=None, protocol=asyncio.Protocol())
+            )
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            connecting.cancel()
+            await asyncio.wait([connecting])
+        del connecting
+        await asyncio.sleep(0)
+        gc.collect()
+    assert not [warning for warning in told if issubclass(warning.category, ResourceWarning)]
 
 
 async def test_closing_here_wakes_those_who_wait() -> None:

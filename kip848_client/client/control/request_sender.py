@@ -246,6 +246,18 @@ class RequestSender:
     async def _open_any(self, deadline_ms: int) -> BrokerConnection:
         """Connect to the first of several brokers that answers: a silent one costs `_SILENT_MS`, not the time-out."""
         race = _Race()
+        try:
+            await self._run_race(race, deadline_ms)
+        except BaseException:  # cancelled, although a connection may be there already
+            if race.won is not None:
+                await race.won.aclose()
+            raise
+        if race.won is not None:
+            return race.won
+        assert race.failure is not None, "one attempt at least was made"
+        raise race.failure
+
+    async def _run_race(self, race: _Race, deadline_ms: int) -> None:
         attempts = max(3, len(self._bootstrap) + 1)
         failures = 0
         async with anyio.create_task_group() as attempting:
@@ -269,10 +281,6 @@ class RequestSender:
                 race.last_began = True
                 await race.over.wait()
             attempting.cancel_scope.cancel()
-        if race.won is not None:
-            return race.won
-        assert race.failure is not None, "one attempt at least was made"
-        raise race.failure
 
     async def _take_part(self, race: _Race, ended: anyio.Event, deadline_ms: int) -> None:
         try:
