@@ -45,6 +45,10 @@ SLICE_S: Final = 0.05
 """Longest wait before a call looks at the clock again: it may end this much after its time limit."""
 
 
+_MEMBER_LATE_S: Final = 2.0
+"""How long after its time limit a call waits for the member's error, which tells more: a busy machine may be late."""
+
+
 BRIEF_SLICE_S: Final = 0.005
 """The same while the member expects partitions: until the call looks again, no consumer reads them."""
 
@@ -336,8 +340,10 @@ class AppThread:
             self._manager.nudge()
         return True
 
-    def await_call(self, call: PendingCall, deadline_s: float, *, what: str) -> None:
-        """Wait for the member's answer. The member watches the deadline too; this wait ends one slice after it.
+    def await_call(
+        self, call: PendingCall, deadline_s: float, *, what: str, member_late_s: float = _MEMBER_LATE_S
+    ) -> None:
+        """Wait for the member's answer. The member watches the deadline; if it is late, this wait ends it.
 
         Raises:
             RequestTimeoutError: there was none.
@@ -345,7 +351,7 @@ class AppThread:
         """
         try:
             while not call.finished:
-                left_s = deadline_s + SLICE_S - time.monotonic()
+                left_s = deadline_s + member_late_s - time.monotonic()
                 if left_s <= 0:
                     raise self._with_reason(RequestTimeoutError(f"{what}: the coordinator gave no answer in time"))
                 self._check_thread()

@@ -402,7 +402,7 @@ class GroupMember:
             self.thread.wait(until_s - time.monotonic())
         try:
             # Without a coordinator there is nothing to wait for (KAFKA-19357): one failed lookup is the end of it.
-            self.thread.await_call(call, time.monotonic(), what="commit before leaving")
+            self.thread.await_call(call, time.monotonic(), what="commit before leaving", member_late_s=SLICE_S)
         except Kip848Error as error:
             self.listeners.observer.log(logging.WARNING, LogEvent.AUTO_COMMIT_FAILED, error=error)
 
