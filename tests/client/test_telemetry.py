@@ -258,7 +258,7 @@ def test_every_metric_is_there_with_the_name_of_its_consumer(broker: EmbeddedBro
         consumer.committed([TopicPartition("orders", 0)])
         consumer.unsubscribe()
         consumer.subscribe(["orders"])
-        poll_until(consumer, consumer.assignment, "the assignment again")
+        poll_until(consumer, lambda: seen.value("rebalance.total") == 3, "the acknowledgement of the assignment")
         figures = seen.figures()
         removed_in_peace = {CLIENT + "failed.rebalance.total"}
         assert not figures.keys() & CLASSIC

@@ -32,7 +32,7 @@ def test_one_consumer_reads_every_record_in_order(make_consumer: MakeConsumer, p
         offsets = [offset for _, its_partition, offset in consumer.delivered if its_partition == partition]
         assert offsets == sorted(offsets)
     assert consumer.calls == [("assigned", [0, 1, 2, 3])]
-    assert consumer.raw.state is MemberState.STABLE
+    drive(consumer, until=lambda: consumer.raw.state is MemberState.STABLE)
 
 
 def test_poll_hands_out_the_same_records_one_by_one(make_consumer: MakeConsumer, produce: Produce) -> None:

@@ -89,7 +89,7 @@ def test_a_heartbeat_that_goes_astray_costs_time_and_nothing_else(
     broker.wait_for_group("g", state="Stable", members=1)
     assert delivered_once([consumer]) == keys_of("orders", 10)
     assert consumer.kinds[-1] == "assigned"
-    assert consumer.raw.state is MemberState.STABLE
+    drive(consumer, until=lambda: consumer.raw.state is MemberState.STABLE)
 
 
 @pytest.mark.parametrize("action", LOSSES, ids=str)

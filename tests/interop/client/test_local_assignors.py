@@ -378,7 +378,7 @@ def test_a_librdkafka_member_turns_the_group_to_the_server_and_its_leave_turns_i
         drive(*ours, until=lambda: {key for one in ours for key in one.delivered} | theirs.keys() == wanted)
     mine = [key for one in ours for key in one.delivered]
     assert len(mine) == len(set(mine)), "a record was delivered twice"
-    assert all(consumer.raw.state is MemberState.STABLE for consumer in ours)
+    drive(*ours, until=lambda: all(consumer.raw.state is MemberState.STABLE for consumer in ours))
     drive(
         *ours,
         until=lambda: (

@@ -203,7 +203,7 @@ def test_a_poll_that_waits_longer_than_the_poll_interval_is_a_poll(make_consumer
 
     assert consumer.raw.poll(2.0) is None
 
-    assert consumer.raw.state is MemberState.STABLE
+    drive(consumer, until=lambda: consumer.raw.state is MemberState.STABLE)
     assert consumer.kinds == ["assigned"]
 
 
