@@ -77,7 +77,7 @@ def test_offsets_of_an_open_transaction_are_waited_for(producer: RawProducer, ad
     assert producer.add_offsets("g") == 0
     assert producer.commit_offset("g", 3) == 0
     partition = NamedPartition(TOPIC, 0)
-    waiting = admin.committed_offsets(["g"], partitions=[partition], require_stable=True, timeout_s=0.3)
+    waiting = admin.committed_offsets(["g"], partitions=[partition], require_stable=True, timeout_s=1.5)
     assert [one.code for one in waiting.errors.values() if isinstance(one, BrokerError)] == [
         ErrorCode.UNSTABLE_OFFSET_COMMIT
     ]

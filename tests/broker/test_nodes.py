@@ -699,7 +699,7 @@ def test_transactions_end_after_a_folder_was_served_by_fewer_nodes(tmp_path: Pat
             assert producer.produce(b"a").error_code == 0
             assert producer.end(commit=True).error_code == 0
             producer.close()
-            broker.transactions.wait_for("tx", "CompleteCommit", timeout_s=5)
+            broker.transactions.wait_for("tx", "CompleteCommit")
 
 
 @pytest.mark.kip848_broker(topics={TOPIC: 1}, nodes=3, config={"kip848.groups.max": "2", "kip848.members.max": "3"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 from msgspec.structs import replace
@@ -26,12 +27,15 @@ def broker() -> Iterator[EmbeddedBroker]:
         yield broker
 
 
+def reader_of(broker: EmbeddedBroker, *, poll_timeout_ms: int = 60_000) -> RangeReader:
+    conf = parse_consumer_config({"bootstrap.servers": broker.bootstrap_servers, "group.id": "any"}).data_plane
+    return RangeReader(conf, poll_timeout_ms=poll_timeout_ms)
+
+
 @pytest.fixture
 def reader(broker: EmbeddedBroker) -> Iterator[RangeReader]:
-    conf = parse_consumer_config({"bootstrap.servers": broker.bootstrap_servers, "group.id": "any"}).data_plane
-    reader = RangeReader(conf, poll_timeout_ms=500)
-    yield reader
-    reader.close()
+    with closing(reader_of(broker)) as reader:
+        yield reader
 
 
 def offsets(reader: RangeReader, partition: NamedPartition, start: int, end: int) -> list[int | None]:
@@ -102,11 +106,8 @@ def test_a_replica_that_lags_does_not_end_a_range(broker: EmbeddedBroker) -> Non
             topics.append(replace(topic, partitions=behind))
         return replace(response, responses=tuple(topics))
 
-    conf = parse_consumer_config({"bootstrap.servers": broker.bootstrap_servers, "group.id": "any"}).data_plane
-    reader = RangeReader(conf, poll_timeout_ms=60_000)
-    with broker.faults.on("fetch", rewrite(lagging), times=5):
+    with closing(reader_of(broker)) as reader, broker.faults.on("fetch", rewrite(lagging), times=5):
         found = offsets(reader, ORDERS, 100, 200)
-    reader.close()
 
     assert len(asked) == 5
     assert found == list(range(100, 200))
@@ -119,8 +120,9 @@ def test_records_that_are_gone_are_an_error(broker: EmbeddedBroker, reader: Rang
         offsets(reader, ORDERS, 50, 200)
 
 
-def test_a_topic_that_is_gone_is_an_error(broker: EmbeddedBroker, reader: RangeReader) -> None:
+def test_a_topic_that_is_gone_is_an_error(broker: EmbeddedBroker) -> None:
     """A deleted topic must not look like a time-out."""
     broker.topics.delete("orders")
-    with pytest.raises((RecordsGoneError, RequestTimeoutError), match="orders-0"):
-        offsets(reader, ORDERS, 0, 10)
+    with closing(reader_of(broker, poll_timeout_ms=500)) as reader:
+        with pytest.raises((RecordsGoneError, RequestTimeoutError), match="orders-0"):
+            offsets(reader, ORDERS, 0, 10)

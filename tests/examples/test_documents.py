@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-TIMEOUT_S = 170
+TIMEOUT_S = 280  # a little less than the time limit of a test: report.md draws pictures, and may have little of a CPU
 WITHOUT = [argument for name in ("randomly", "cacheprovider", "asyncio", "anyio") for argument in ("-p", f"no:{name}")]
 
 

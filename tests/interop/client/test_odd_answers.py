@@ -211,5 +211,5 @@ def test_a_broker_without_a_fitting_commit_says_so(broker: EmbeddedBroker, make_
     consumer = make_consumer(enable_auto_commit=False).subscribe("orders")
     drive(consumer, until=lambda: consumer.raw.state is MemberState.STABLE)
     with pytest.raises(Kip848Error, match="OffsetCommit"):
-        consumer.raw.commit(offsets=[TopicPartition("orders", 0, 1)], asynchronous=False, timeout_s=2)
+        consumer.raw.commit(offsets=[TopicPartition("orders", 0, 1)], asynchronous=False)
     assert consumer.raw.state is MemberState.STABLE
