@@ -28,6 +28,7 @@ from kip848_client.errors import (
     CommitFailedError,
     FatalGroupError,
     ProtocolError,
+    RequestTimeoutError,
     TopicAuthorizationError,
 )
 from kip848_client.member.classic.classic_heartbeats import EARLY_FIRST_MS
@@ -535,6 +536,16 @@ def test_r210_a_join_waits_for_a_commit_no_longer_than_the_group_can(rebalance_t
     assert not member.requests(JoinGroupRequest)
     member.advance(1)
     member.joining()
+
+
+def test_r210_a_commit_that_ends_wakes_no_join_that_was_given_up() -> None:
+    """The consumer closes: the timer of a join that never comes would ring at once, and find nothing to do."""
+    member = cooperative()
+    call = member.commit(positions(t_0=5), timeout_ms=3_000)
+    member.beat(REBALANCE)
+    member.leave(closing=True)
+    member.advance(3_000)  # with a tick at every deadline, each of which must bring something
+    assert isinstance(member.commit_error(call), RequestTimeoutError)
 
 
 def test_r211_a_dynamic_member_leaves_also_while_a_join_waits_and_a_static_one_only_if_asked() -> None:

@@ -108,7 +108,7 @@ class Commits:
         self._queue: list[_Commit] = []
         self._due_ms: int | None = None
         self.join_waits = False
-        """A join of the classic protocol waits until no commit is in flight."""
+        """A join of the classic protocol waits, in this step, until no commit is in flight."""
         self._committed: dict[NamedPartition, OffsetAndMetadata] = {}
         """Offsets confirmed since the last run. A consumed position that is equal needs no commit (R119)."""
 
@@ -221,6 +221,7 @@ class Commits:
         for commit in list(self._queue):
             if commit.deadline_ms is not None and context.now_ms >= commit.deadline_ms:
                 self._expire(commit)
+        self.join_waits = False
         if self._queue:
             self._report()
         for commit in self._queue:
@@ -402,7 +403,7 @@ class Commits:
     def _expire(self, commit: _Commit) -> None:
         if not commit.ended:
             self._context.orphan(commit.request_id)
-            if self.join_waits:  # it was asked in this step already, and need not wait longer
+            if self.join_waits:  # it was asked already, and need not wait longer
                 self._context.wake_at(self._context.now_ms)
             self._end(commit, self._expiry_error(commit))
         # Also a commit that is done but waits for an earlier asynchronous one: its deadline has passed.
