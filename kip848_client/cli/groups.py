@@ -3,6 +3,7 @@
 ::
 
     kip848 groups list --bootstrap 127.0.0.1:9092
+    kip848 groups list --lag --bootstrap 127.0.0.1:9092
     kip848 groups describe billing --bootstrap 127.0.0.1:9092
     kip848 groups list --state Empty --type classic --bootstrap 127.0.0.1:9092
     kip848 groups lag billing --bootstrap 127.0.0.1:9092
@@ -46,13 +47,14 @@ from kip848_client.cli.shared.partitions import topics_and_partitions
 from kip848_client.cli.shared.properties import add_client_arguments, read_properties
 from kip848_client.cli.shared.tables import name_partitions, number, table
 from kip848_client.cli.shared.worker_tables import describe_workers
+from kip848_client.cli.watching.groups_overview import Overview, ask_for_overview, overview_table
 from kip848_client.errors import ConfigError, Kip848Error
 from kip848_client.json_text import to_json
 from kip848_client.model import NamedPartition
 from kip848_client.patterns import compiled
 from kip848_client.plain_text import counted, printable
 
-_Answer: TypeAlias = GroupListing | GroupDescription | WorkerGroupDescription | GroupLag | str
+_Answer: TypeAlias = GroupListing | GroupDescription | WorkerGroupDescription | GroupLag | Overview | str
 _Held: TypeAlias = Mapping[str, Mapping[NamedPartition, int]]
 
 _MODULES: Final = {
@@ -97,6 +99,11 @@ def _declare(name: str, action: argparse.ArgumentParser) -> None:
             action="append",
             default=[],
             help="consumer, classic, share, streams or connect; may be repeated",
+        )
+        action.add_argument(
+            "--lag",
+            action="store_true",
+            help="members and lag, too, and partitions that wait for an owner or a transaction; most lag first",
         )
     elif name in {"describe", "members", "lag"}:
         action.add_argument("groups", metavar="GROUP", nargs="*")
@@ -155,7 +162,11 @@ def _ask(admin: Admin, arguments: argparse.Namespace) -> tuple[Sequence[_Answer]
     timeout_s = arguments.timeout
     if arguments.action == "list":
         listing = admin.list_groups(types=arguments.type, states=arguments.state, timeout_s=timeout_s)
-        return listing.found, list(listing.errors.values())
+        refused = list(listing.errors.values())
+        if not arguments.lag:
+            return listing.found, refused
+        rows, unknown = ask_for_overview(admin, listing.found, timeout_s=timeout_s)
+        return rows, [*refused, *unknown]
     if arguments.action == "delete-offsets":
         gone = admin.delete_offsets(arguments.groups[0], _named(admin, arguments), timeout_s=timeout_s)
         return [str(one) for one in gone.values], list(gone.errors.values())
@@ -234,6 +245,8 @@ def _blocks(answer: Sequence[_Answer], held: _Held) -> Iterable[str]:
     if isinstance(answer[0], GroupListing):
         rows = [(item.group_id, item.type, item.state) for item in answer if isinstance(item, GroupListing)]
         yield table(("GROUP", "TYPE", "STATE"), rows)
+    if isinstance(answer[0], Overview):
+        yield overview_table(item for item in answer if isinstance(item, Overview))
     for item in answer:
         if isinstance(item, GroupDescription):
             yield describe(item) + _held(held, item.group_id)
@@ -315,6 +328,9 @@ def _plain(item: _Answer, held: _Held) -> object:
     if isinstance(item, str):
         return item
     plain: dict[str, Any] = msgspec.to_builtins(item)
+    if isinstance(item, Overview):
+        named = {name: list(map(str, getattr(item, name))) for name in ("without_owner", "held_back")}
+        return plain | named
     if isinstance(item, GroupDescription):
         for member in plain["members"]:
             member["assigned"] = [NamedPartition(*pair)._asdict() for pair in member["assigned"]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,13 +11,15 @@ from typing import NamedTuple
 
 import msgspec
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import Producer, TopicPartition
 from prometheus_client.parser import text_string_to_metric_families
 
 from kip848_client import Consumer, EmbeddedBroker
+from kip848_client.cli.watching import groups_export
 from kip848_client.cli.watching.group_metrics import GroupMetrics, Histogram, by_topic
 from kip848_client.cli.watching.groups_export import Exporter
 from kip848_client.cli.watching.lag_history import EndHistory
+from kip848_client.cli.watching.watch_view import STUCK_MS
 from kip848_client.errors import ConfigError
 from kip848_client.model import NamedPartition
 from tests.recorder.test_command import member, settle
@@ -171,6 +174,34 @@ def test_a_commit_that_moves_nothing_does_not_hide_a_partition_that_hangs() -> N
         ends.add({orders: 5 + second}, now_ms=NOW_MS + 1_000 * second)
     track = metrics.groups["billing"]
     assert by_topic(track, ends, now_ms=NOW_MS + 60_000)["orders"].commit_age_s == 60
+    assert track.stuck(ends, now_ms=NOW_MS + 60_000) == [], "it has no members that could be held back"
+    assigned = event(
+        "member_assignment_changed", "one", state="STABLE", assigned={"orders": [0]}, pending_revocation={}
+    )
+    metrics.take(assigned, "consumer")
+    assert [each.partition for each in track.stuck(ends, now_ms=NOW_MS + 60_000)] == [orders]
+    assert track.stuck(ends, now_ms=NOW_MS + 9_000) == []
+
+
+def test_a_group_that_a_transaction_holds_back_is_counted(
+    exporter: Exporter, kip848_broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its members are well, and its lag grows: an alert should name the cause."""
+    producer = Producer({"bootstrap.servers": kip848_broker.bootstrap_servers, "transactional.id": "pay-7"})
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce("orders", b"open", partition=0)
+    producer.flush()
+    exporter.catch_up()
+    monkeypatch.setattr(groups_export, "_now_ms", lambda: time.time_ns() // 1_000_000 + STUCK_MS)
+    wait_until(lambda: _turn(exporter, "kip848_group_held_back_partitions") == [1])
+    producer.abort_transaction()
+    wait_until(lambda: _turn(exporter, "kip848_group_held_back_partitions") == [0])
+
+
+def _turn(exporter: Exporter, name: str) -> list[float]:
+    exporter.turn()
+    return values(scrape(exporter), name, group="billing")
 
 
 def test_durations_are_counted_in_cumulative_buckets() -> None:

@@ -216,6 +216,14 @@ def test_a_group_that_a_transaction_holds_back_is_told_so(
     assert main(["groups", "lag", "billing", "--bootstrap", bootstrap]) == 0
     held = "held back by an open transaction (kip848 transactions list): orders-0 at 0"
     assert capsys.readouterr().out.endswith(f"lag 1\n{held}\n")
+    assert main(["groups", "list", "--lag", "--bootstrap", bootstrap]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "GROUP    TYPE     STATE  MEMBERS  LAG  WITHOUT OWNER  HELD BACK BY A TRANSACTION",
+        "billing  classic  Empty        0    1  orders 0       orders 0",
+    ]
+    assert main(["groups", "list", "--lag", "--json", "--bootstrap", bootstrap]) == 0
+    (shown,) = json.loads(capsys.readouterr().out)["groups"]
+    assert (shown["lag"], shown["without_owner"], shown["held_back"]) == (1, ["orders-0"], ["orders-0"])
     producer.abort_transaction()
     assert main(["groups", "lag", "billing", "--bootstrap", bootstrap]) == 0
     assert "held back" not in capsys.readouterr().out

@@ -14,8 +14,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from kip848_client.admin import Progress
 from kip848_client.cli.watching.lag_history import EndHistory
-from kip848_client.cli.watching.watch_view import GroupView
+from kip848_client.cli.watching.watch_view import STUCK_MS, GroupView
 from kip848_client.journal import JournalEvent
 from kip848_client.model import NamedPartition
 
@@ -66,6 +67,7 @@ class GroupTrack(msgspec.Struct, eq=False):
         kind: its type, as `Admin.list_groups` spells it.
         rebalancing_since_ms: None while it is at rest.
         committed: the last committed offset of each partition, and when that was.
+        held: partitions in which an open transaction holds it back.
         unread_ms: sum over its partitions of the time that they had no counted owner, up to `counted_ms`.
     """
 
@@ -82,6 +84,7 @@ class GroupTrack(msgspec.Struct, eq=False):
     unread: int = 0
     unread_ms: float = 0.0
     counted_ms: int = 0
+    held: frozenset[NamedPartition] = frozenset()
 
     def silent_ms(self, ends: EndHistory) -> list[float]:
         """How long each of its silent members has been silent, see `GroupView.silence`."""
@@ -92,6 +95,16 @@ class GroupTrack(msgspec.Struct, eq=False):
 
         found = (self.view.silence(member, has_records) for member in self.view.members.values())
         return [each for each in found if each is not None]
+
+    def stuck(self, ends: EndHistory, *, now_ms: int) -> list[Progress]:
+        """Partitions of its members in which records wait, and that no commit has moved for a time."""
+        owned = {partition for member in self.view.members.values() for partition in member.owned}
+        return [
+            Progress(partition, offset, offset + lag, None)
+            for partition in owned
+            if (found := self.committed.get(partition)) is not None and now_ms - found.at_ms >= STUCK_MS
+            if (lag := ends.lag(partition, offset := found.offset))
+        ]
 
     def forget(self, partitions: AbstractSet[NamedPartition]) -> None:
         """Partitions were deleted; nothing is left to read in them."""

@@ -14,9 +14,11 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import TYPE_CHECKING, Final, Self
 
 from kip848_client.admin import Admin
+from kip848_client.cli.shared.held_back import held_back, stable_offsets
 from kip848_client.cli.shared.properties import read_properties
 from kip848_client.cli.watching.group_metrics import GroupMetrics, by_topic
 from kip848_client.cli.watching.lag_history import EndHistory
@@ -181,8 +183,14 @@ class Exporter:
         gone = {one for one, error in errors.items() if _is_gone(error)}
         with self._lock:
             self._ends.add(ends, now_ms=_now_ms(), unanswered=errors.keys() - gone)
+            stuck = {}
             for track in self._metrics.groups.values():
                 track.forget(gone)
+                stuck[track.view.group_id] = track.stuck(self._ends, now_ms=_now_ms())
+        stable = stable_offsets(self._admin, chain.from_iterable(stuck.values()), timeout_s=self._timeout_s)
+        with self._lock:
+            for track in self._metrics.groups.values():
+                track.held = frozenset(held_back(stuck.get(track.view.group_id, ()), stable))
 
     # --- a scrape
 
@@ -238,6 +246,11 @@ class Exporter:
                 labels=("group",),
             ),
             "age": Gauge("kip848_group_commit_age_seconds", "Time since the last commit.", labels=("group",)),
+            "held": Gauge(
+                "kip848_group_held_back_partitions",
+                "Partitions in which an open transaction holds readers of committed records back.",
+                labels=("group",),
+            ),
             "silent": Gauge(
                 "kip848_group_silent_members",
                 "Members that stopped committing, although records wait for them and others commit.",
@@ -292,6 +305,7 @@ class Exporter:
             plain["rebalancing"].add_metric(group, 0.0 if since_ms is None else max(0, now_ms - since_ms) / 1000)
             if track.last_commit_ms:
                 plain["age"].add_metric(group, max(0, now_ms - track.last_commit_ms) / 1000)
+            plain["held"].add_metric(group, len(track.held))
             silent_ms = track.silent_ms(self._ends)
             plain["silent"].add_metric(group, len(silent_ms))
             plain["silent_s"].add_metric(group, max(silent_ms, default=0.0) / 1000)

@@ -24,7 +24,7 @@ from kip848_client.report.names import member_name
 
 LINES_KEPT: Final = 12
 _COMMIT_WINDOW_MS: Final = 10_000
-_STUCK_MS: Final = 10_000
+STUCK_MS: Final = 10_000
 """Transactions are shorter, as a rule."""
 
 
@@ -176,7 +176,7 @@ class GroupView:
         return [
             item
             for partition, item in self.progress.items()
-            if partition in owned and item.lag and now_ms - self._places[partition][1] >= _STUCK_MS
+            if partition in owned and item.lag and now_ms - self._places[partition][1] >= STUCK_MS
         ]
 
     def note_held(self, held: Mapping[NamedPartition, int], *, now_ms: int) -> None:
