@@ -26,6 +26,7 @@ from kip848_client.aio.owner_thread import teller
 from kip848_client.client.control.connection_opener import ConnectionOpener
 from kip848_client.client.control.ownership import HomeProcess
 from kip848_client.config import ConfigValue, ConsumerConfig, merge_settings, parse_consumer_config
+from kip848_client.daemon_thread import daemon_thread
 from kip848_client.errors import IllegalStateError
 
 P = ParamSpec("P")
@@ -64,7 +65,7 @@ class _LoopThread:
             if self._closed:
                 raise IllegalStateError("this client is closed; make a new one")
             if self._thread is None:
-                self._thread = threading.Thread(target=anyio.run, args=(self._main,), name="kip848-admin", daemon=True)
+                self._thread = daemon_thread(anyio.run, "kip848-admin", self._main)
                 self._thread.start()
                 self._ready.wait()
             assert self._loop is not None

@@ -23,6 +23,7 @@ import anyio.lowlevel
 
 from kip848_client.aio.lookout import Lookout
 from kip848_client.client.control.ownership import HomeProcess
+from kip848_client.daemon_thread import daemon_thread
 from kip848_client.errors import RequestTimeoutError
 
 ResultT = TypeVar("ResultT")
@@ -231,7 +232,7 @@ class OwnerThread:
 
     def _hand_in(self, job: _Job[ResultT]) -> None:
         if self._thread is None:
-            self._thread = threading.Thread(target=self._main, name=self.name, daemon=True)
+            self._thread = daemon_thread(self._main, self.name)
             self._thread.start()
         self._handed_in += 1
         self._inbox.put(job)

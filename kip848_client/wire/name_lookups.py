@@ -11,6 +11,8 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final, ParamSpec, TypeVar
 
+from kip848_client.daemon_thread import daemon_thread
+
 __all__ = ["LOOKUPS"]
 
 ArgumentsT = ParamSpec("ArgumentsT")
@@ -50,7 +52,7 @@ class _Daemons(ThreadPoolExecutor):
                 self._count(-1)
                 future.set_result(result)
 
-        threading.Thread(target=run, name="kip848-lookup", daemon=True).start()
+        daemon_thread(run, "kip848-lookup").start()
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
+from kip848_client.daemon_thread import daemon_thread
 from kip848_client.logs import LogEvent, log_event
 from kip848_client.worker.events import Call, CallbackDone, CallbackKind, OwnedUnit, StopNow
 
@@ -46,7 +47,7 @@ class CallbackThread:
         self._queue: Final[queue.SimpleQueue[Callable[[], object] | None]] = queue.SimpleQueue()
         self._refresh: Final = refresh
         self._refresh_s: Final = refresh_s
-        self._thread: Final = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread: Final = daemon_thread(self._run, name)
         self._thread.start()
 
     @property

@@ -23,6 +23,7 @@ from kip848_client.client.control.connection_opener import ConnectionOpener
 from kip848_client.client.control.ownership import HomeProcess
 from kip848_client.client.control.request_sender import BrokerConnection, RequestSender
 from kip848_client.clock import Clock
+from kip848_client.daemon_thread import daemon_thread
 from kip848_client.errors import (
     AuthenticationError,
     ConnectionLostError,
@@ -149,7 +150,7 @@ class WorkerHost:
         self.home.check()
         self._early.append(first)
         name = f"kip848-worker-{self._config.settings.worker_id}"
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = daemon_thread(self._run, name)
         self._thread.start()
 
     def post(self, event: WorkerEvent) -> None:

@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from kip848_client.daemon_thread import daemon_thread
 from kip848_client.errors import ListenerError, join_names
 from kip848_client.logs import LogEvent, log_event
 from kip848_client.model import Unit
@@ -53,9 +54,7 @@ class UnitThreads:
         for owned in units:
             self.errors.pop(owned.unit, None)
             stop = threading.Event()
-            thread = threading.Thread(
-                target=self._run, args=(owned, stop), name=f"kip848-unit-{owned.unit}", daemon=True
-            )
+            thread = daemon_thread(self._run, f"kip848-unit-{owned.unit}", owned, stop)
             self._running[owned.unit] = _Running(owned, stop, thread)
             thread.start()
 

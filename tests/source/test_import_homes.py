@@ -135,6 +135,17 @@ def test_nothing_is_deserialised_by_executing_it() -> None:
     assert not faults, "\n".join(faults)
 
 
+def test_every_thread_has_a_context_of_its_own() -> None:
+    """One that was made otherwise works in every test, and not on Python without the GIL (`daemon_thread`)."""
+    faults = [
+        str(path)
+        for path, tree in _files().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "threading.Thread"
+    ]
+    assert faults == [str(PACKAGE / "daemon_thread.py")]
+
+
 def test_every_file_says_what_it_is_for() -> None:
     """A reader finds any behaviour in under a minute only if each file says what its subject is."""
     assert [str(path) for path, tree in _files().items() if not ast.get_docstring(tree)] == []

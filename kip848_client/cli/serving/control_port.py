@@ -14,7 +14,6 @@ import hmac
 import ipaddress
 import json
 import socket
-import threading
 from collections.abc import Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -24,6 +23,7 @@ from typing import Final, Self
 from kip848_client.broker.broker import EmbeddedBroker
 from kip848_client.cli.serving.control_calls import Call, Controls, calls
 from kip848_client.cli.serving.openapi import description
+from kip848_client.daemon_thread import daemon_thread
 from kip848_client.errors import (
     BrokerError,
     ConfigError,
@@ -76,9 +76,7 @@ class ControlPort:
         except OSError as error:
             raise ConfigError(f"--control {host}:{port}: {error.strerror or error}") from error
         self._host: Final = f"[{host}]" if ":" in host else host
-        self._thread: Final = threading.Thread(
-            target=self._server.serve_forever, args=(_END_SEEN_S,), name="kip848-control", daemon=True
-        )
+        self._thread: Final = daemon_thread(self._server.serve_forever, "kip848-control", _END_SEEN_S)
 
     @property
     def url(self) -> str:

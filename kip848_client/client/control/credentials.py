@@ -10,11 +10,11 @@ import asyncio
 import contextlib
 import logging
 import secrets
-import threading
 from collections.abc import Callable
 from typing import Final
 
 from kip848_client.config.security import check_user
+from kip848_client.daemon_thread import daemon_thread
 from kip848_client.errors import IllegalStateError, Kip848Error, RequestTimeoutError
 from kip848_client.logs import LogEvent, log_event
 from kip848_client.model import OAuthToken, SaslSettings
@@ -101,5 +101,5 @@ async def _on_a_thread(fetch: Callable[[], OAuthToken]) -> OAuthToken:
         with contextlib.suppress(RuntimeError):  # the loop has ended, and with it the waiting caller
             loop.call_soon_threadsafe(report, token, failure)
 
-    threading.Thread(target=run, name="kip848-oauth-cb", daemon=True).start()
+    daemon_thread(run, "kip848-oauth-cb").start()
     return await fetched

@@ -18,6 +18,7 @@ from typing import Final, assert_never
 
 from kip848_client.assignors.client.interface import PartitionAssignor
 from kip848_client.client.control.observer import MemberObserver
+from kip848_client.daemon_thread import daemon_thread
 from kip848_client.errors import AssignorTimeoutError, ClientAssignorError
 from kip848_client.member.core.assignor_events import (
     AssignorCall,
@@ -139,7 +140,7 @@ class AssignorRunner:
             if self._stopped:
                 return
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                self._thread = daemon_thread(self._run, self._name)
                 self._thread.start()
         self._calls.put(call)
 

@@ -31,6 +31,7 @@ from kip848_client.client.control.requests import MemberRequest, RequestPerforme
 from kip848_client.client.group.assignor_runner import AssignorRunner
 from kip848_client.client.group.commit_manager import CommitManager
 from kip848_client.clock import Clock
+from kip848_client.daemon_thread import daemon_thread
 from kip848_client.errors import IllegalStateError, Kip848Error, MaxPollExceededError
 from kip848_client.logs import LogEvent
 from kip848_client.member.core.assignor_events import (
@@ -288,7 +289,7 @@ class HeartbeatRequestManager:
                 clock=self._clock,
             )
         )
-        self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+        self._thread = daemon_thread(self._run, self._name)
         self._thread.start()
 
     def _wake(self) -> None:

@@ -12,6 +12,8 @@ from concurrent.futures import Executor, Future
 from functools import partial
 from typing import Any, Final, ParamSpec, TypeVar
 
+from kip848_client.daemon_thread import daemon_thread
+
 __all__ = ["DaemonThreads"]
 
 P = ParamSpec("P")
@@ -38,7 +40,7 @@ class DaemonThreads(Executor):
             RuntimeError: the system has no more threads.
         """
         if not self._idle.acquire(blocking=False) and self._started < self._most:
-            threading.Thread(target=self._work, name=f"kip848-process_{self._started}", daemon=True).start()
+            daemon_thread(self._work, f"kip848-process_{self._started}").start()
             self._started += 1
         future: Future[T] = Future()
         self._todo.put((future, partial(fn, *args, **kwargs)))

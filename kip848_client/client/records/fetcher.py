@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -39,6 +38,7 @@ from kip848_client.client.records.data_plane import (
     translate,
 )
 from kip848_client.client.records.origins import Origins
+from kip848_client.daemon_thread import daemon_thread
 from kip848_client.errors import IllegalStateError, Kip848Error
 from kip848_client.logs import LogEvent, log_event
 from kip848_client.model import ZERO_UUID, NamedPartition, OffsetAndMetadata, TopicIdPartition
@@ -667,7 +667,7 @@ def _close(plane: RecordConsumer) -> None:
     if not LOOKUPS.troubled:
         plane.close()
         return
-    closing = threading.Thread(target=plane.close, name="kip848-close", daemon=True)
+    closing = daemon_thread(plane.close, "kip848-close")
     closing.start()
     closing.join(_CLOSE_S)
 

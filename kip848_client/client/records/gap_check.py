@@ -10,7 +10,6 @@ The check runs on a thread of its own, over connections of its own. Does not own
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final
@@ -22,6 +21,7 @@ from kip848_client.client.control.connection_opener import ConnectionOpener
 from kip848_client.client.control.request_sender import BrokerConnection
 from kip848_client.client.records.data_plane import Message
 from kip848_client.config import BootstrapServer
+from kip848_client.daemon_thread import daemon_thread
 from kip848_client.errors import ConnectionLostError, Kip848Error, ProtocolError
 from kip848_client.model import NamedPartition, OffsetAndMetadata
 from kip848_client.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -90,7 +90,7 @@ class GapCheck:
         gap = find_gap(batch, expected=expected, starts=starts)
         if gap is not None:
             self._busy = True
-            threading.Thread(target=self._check, args=(gap,), name="kip848-gap", daemon=True).start()
+            daemon_thread(self._check, "kip848-gap", gap).start()
 
     def _check(self, gap: Gap) -> None:
         try:

@@ -18,6 +18,7 @@ from uuid import UUID
 from kip848_client.client.group.assembly import build_group_member
 from kip848_client.client.group.group_member import GroupMember
 from kip848_client.config import parse_consumer_config
+from kip848_client.daemon_thread import daemon_thread
 from kip848_client.errors import (
     AuthenticationError,
     BrokerError,
@@ -104,7 +105,7 @@ class GroupMembership:
         self._member: GroupMember = build_group_member(
             config, records=_NoRecords(self._begin_reading), journal=self._journal
         )
-        self._thread = threading.Thread(target=self._run, name="kip848-spark-member", daemon=True)
+        self._thread = daemon_thread(self._run, "kip848-spark-member")
         self._thread.start()
 
     # --- for the query's thread

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from kip848_client.daemon_thread import daemon_thread
 from kip848_client.errors import ConfigError, Kip848Error
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class StopWatch:
         self._wish: Final = _Wish(query)
         self._complete = complete
         self._closed = threading.Event()
-        threading.Thread(target=self._watch, name="kip848-spark-stop", daemon=True).start()
+        daemon_thread(self._watch, "kip848-spark-stop").start()
 
     def close(self) -> None:
         """End the thread."""

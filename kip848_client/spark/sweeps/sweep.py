@@ -20,6 +20,7 @@ import msgspec
 import pyarrow as pa
 
 from kip848_client.coordinator.core.group_events import GroupEvent
+from kip848_client.daemon_thread import daemon_thread
 from kip848_client.errors import ConfigError
 from kip848_client.simulation.run import Report, run
 from kip848_client.simulation.virtual.history import FAULTS, Line, to_event_log
@@ -192,7 +193,7 @@ def _watched(spark: SparkSession, tasks: int, tell: Callable[[float], None]) -> 
             if done:
                 tell(done / tasks)
 
-    thread = threading.Thread(target=watch, name="kip848-sweep-progress", daemon=True)
+    thread = daemon_thread(watch, "kip848-sweep-progress")
     thread.start()
     try:
         yield
