@@ -170,7 +170,7 @@ class OpenSpan:
     def __init__(self, span: trace.Span, began_ns: int) -> None:
         from opentelemetry import trace
 
-        self._span: trace.Span | None = span
+        self._span = span
         self.began_ns: Final = began_ns
         self.context: Final = trace.set_span_in_context(span)
 
@@ -178,7 +178,7 @@ class OpenSpan:
         """End it, as failed if there is an *error*. Ending it again does nothing."""
         from opentelemetry import trace
 
-        span, self._span = self._span, None
+        span = self.__dict__.pop("_span", None)  # one step: of two threads that end it, one does
         if span is None:
             return
         if attributes is not None:
@@ -252,7 +252,7 @@ class ClientMetrics:
         """Have *figures*, the values of gauges, called when metrics are collected, until `withdraw`."""
         with _publishing:
             self._figures = figures
-            _clients.add(self)
+            _clients.offer(self)
             if _metrics_imported():
                 _make_gauges()
 
@@ -260,7 +260,7 @@ class ClientMetrics:
         """The consumer is closed: there is nothing to be read any more."""
         with _publishing:
             self._figures = {}
-            _clients.discard(self)
+            _clients.withdraw(self)
 
     def observed(self, name: str) -> Iterator[metrics.Observation]:
         """The values of a gauge now."""
@@ -377,7 +377,26 @@ def _trace_imported() -> bool:
     return "opentelemetry.trace" in sys.modules or _TRACER_PROVIDER_NAMED
 
 
-_clients: Final[weakref.WeakSet[ClientMetrics]] = weakref.WeakSet()
+class _Clients:
+    """The clients whose gauges are read. Changed under `_publishing`, and replaced whole.
+
+    A collector reads it without a lock: it holds one of the SDK, which `_make_gauges` waits for under `_publishing`.
+    """
+
+    def __init__(self) -> None:
+        self._refs: tuple[weakref.ref[ClientMetrics], ...] = ()
+
+    def __iter__(self) -> Iterator[ClientMetrics]:
+        return iter([client for ref in self._refs if (client := ref()) is not None])
+
+    def offer(self, client: ClientMetrics) -> None:
+        self._refs = tuple(map(weakref.ref, dict.fromkeys([*self, client])))
+
+    def withdraw(self, client: ClientMetrics) -> None:
+        self._refs = tuple(weakref.ref(each) for each in self if each is not client)
+
+
+_clients: Final = _Clients()
 _gauges: Final[list[tuple[object, object]]] = []
 """(meter provider, its gauges): one set for all consumers of the process, since a meter has each name once."""
 
@@ -440,9 +459,7 @@ def _make_gauges() -> None:
 
 
 def _observe_clients(name: str, _options: metrics.CallbackOptions) -> Iterator[metrics.Observation]:
-    with _publishing:
-        clients = list(_clients)
-    for client in clients:
+    for client in _clients:
         yield from client.observed(name)
 
 

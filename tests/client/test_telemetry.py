@@ -18,7 +18,7 @@ from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricR
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from kip848_client import AsyncConsumer, Consumer, EmbeddedBroker, Kip848Error, TopicPartition, Worker
+from kip848_client import AsyncConsumer, Consumer, EmbeddedBroker, Kip848Error, TopicPartition, Worker, telemetry
 from kip848_client.config import ConfigValue
 from kip848_client.errors import ErrorCode
 from kip848_client.faults import drop, error
@@ -27,7 +27,7 @@ from kip848_client.wire.api_keys import ApiKey
 from tests.support import driving
 from tests.support.driving import quiet
 from tests.support.telemetry_sdk import sdk_in_memory
-from tests.support.waiting import wait_until
+from tests.support.waiting import SOON_S, wait_until
 
 pytestmark = pytest.mark.kip848_broker(topics={"orders": 2})
 
@@ -342,6 +342,17 @@ names = {m.name for r in data.resource_metrics for s in r.scope_metrics for m in
 print(sorted(name for name in names if "assigned" in name))
 print(sorted({span.name for span in exporter.get_finished_spans()}))
 """
+
+
+def test_metrics_are_collected_while_a_consumer_begins_to_offer_its_own(broker: EmbeddedBroker, seen: Seen) -> None:
+    """Broken: the SDK collects under a lock that a new gauge needs as well; exporter and consumer wait for ever."""
+    with Consumer(settings(broker)) as consumer:
+        consumer.subscribe(["orders"])
+        collecting = threading.Thread(target=seen.figures, daemon=True)
+        with telemetry._publishing:  # as another consumer does, in the middle of making its gauges
+            collecting.start()
+            collecting.join(SOON_S)
+            assert not collecting.is_alive()
 
 
 def test_an_sdk_that_is_set_up_after_the_consumer_was_made_does_as_well(broker: EmbeddedBroker) -> None:
