@@ -8,6 +8,7 @@ coordinator makes the change, writes records and tells the observers.
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -383,7 +384,7 @@ class EmbeddedBroker:
             raise RequestTimeoutError(f"{where} has {there} records, not {count}, after {timeout_s} s") from None
         finally:
             future.cancel()
-            if self.running:
+            with contextlib.suppress(IllegalStateError):  # it was stopped meanwhile
                 self._on_loop(lambda _: watch.cancel())
 
     # --- waiting for groups

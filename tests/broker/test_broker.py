@@ -7,12 +7,14 @@ import os
 import socket
 import threading
 import warnings
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from kip848_client import EmbeddedBroker
+from kip848_client.broker.net.loop_thread import LoopThread
 from kip848_client.errors import (
     BrokerError,
     ConfigError,
@@ -25,6 +27,7 @@ from kip848_client.journal import JournalEvent, MemoryJournal
 from kip848_client.wire.messages.metadata import MetadataRequest, MetadataResponse
 from tests.support.open_files import files_under, sockets_of_port
 from tests.support.raw_connection import RawConnection
+from tests.support.waiting import SOON_S
 
 
 def thread_names() -> set[str]:
@@ -277,6 +280,39 @@ def test_stop_wakes_calls_that_wait_for_a_group() -> None:
     waiter.join(60)
     assert not waiter.is_alive()
     assert "stopped" in str(failures[0])
+
+
+def test_a_call_that_comes_while_the_broker_stops_ends_with_an_error() -> None:
+    """Broken: a test whose threads use the broker while another one stops it waits for ever, once in a while."""
+    thread = LoopThread("test")
+    failures: list[str] = []
+
+    def call() -> None:
+        try:
+            thread.call(lambda: 1)
+        except IllegalStateError as error:
+            failures.append(str(error))
+
+    caller = threading.Thread(target=call, daemon=True)
+
+    async def last() -> AsyncIterator[int]:
+        try:
+            yield 1
+        finally:  # the last that the loop does
+            caller.start()
+            caller.join(1)
+
+    async def begin() -> AsyncIterator[int]:
+        opened = last()
+        await anext(opened)
+        return opened
+
+    opened = thread.run(begin())
+    thread.stop()
+    caller.join(SOON_S)
+    assert not caller.is_alive()
+    assert "stopped" in failures[0]
+    del opened
 
 
 def test_a_forked_child_may_not_use_the_broker_and_does_not_keep_it_alive() -> None:

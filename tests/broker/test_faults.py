@@ -187,6 +187,18 @@ def test_a_request_that_waited_is_done_even_if_its_client_has_gone(broker: Embed
         broker.wait_for_group("g", members=1)
 
 
+def test_a_rule_that_is_cancelled_in_the_same_moment_holds_nothing() -> None:
+    """Broken: a test that ends its fault just when a request comes waits for that request for ever."""
+    journal = MemoryJournal(lambda event: broker.faults.clear() if event.event == "fault_injected" else None)
+    with (
+        EmbeddedBroker({"orders": 1}, journal=journal) as broker,
+        RawConnection(broker.bootstrap_servers) as connection,
+    ):
+        rule = broker.faults.on(HEARTBEAT, hold())
+        assert connection.ask(join(), version=1).error_code == 0
+        assert (rule.hits, rule.held) == (1, 0)
+
+
 def test_what_is_held_goes_on_when_the_rules_are_cleared(front: Front, through: RawConnection) -> None:
     """After clear() the broker is as if there had been no faults; nothing hangs for ever."""
     front.faults.on(HEARTBEAT, hold(), times=ALWAYS)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from kip848_client.broker.cluster.fail_over import FailOver
 from kip848_client.broker.net.loop_thread import LoopThread
@@ -36,6 +37,7 @@ class LiveBroker:
 
     def __init__(self) -> None:
         self._run: BrokerRun | None = None
+        self._ending: Final = threading.Lock()
 
     def begin(self, thread: LoopThread, state: BrokerState, fail_over: FailOver, *, bootstrap_servers: str) -> None:
         """The broker runs from now on, in this process."""
@@ -51,11 +53,12 @@ class LiveBroker:
         Raises:
             IllegalStateError: this is the broker's own thread.
         """
-        run = self._run
-        if run is None or run.process_id != os.getpid():
-            return None
-        run.thread.refuse_own_thread()
-        self._run = None
+        with self._ending:  # of two threads that stop it, one does
+            run = self._run
+            if run is None or run.process_id != os.getpid():
+                return None
+            run.thread.refuse_own_thread()
+            self._run = None
         return run
 
     @property

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import heapq
 import logging
 import random
@@ -116,10 +117,14 @@ class FaultRule:
     # --- for the exchange
 
     def _keep(self, callback: Callable[[], None]) -> None:
-        """Hold a request until `release`."""
+        """Hold a request until `release`; one that the rule took just before it was cancelled goes on at once."""
         with self._faults._changed:
-            self._held.append(callback)
-            self._faults._changed.notify_all()
+            holds = self._rule in self._faults._rules
+            if holds:
+                self._held.append(callback)
+                self._faults._changed.notify_all()
+        if not holds:
+            callback()
 
     def _forget_held(self) -> None:
         """The broker stopped: drop its requests."""
@@ -325,7 +330,8 @@ class Faults:
         """Call *callback* on the broker's thread, if there still is one."""
         loop = self._loop
         if loop is not None:
-            loop.call_soon_threadsafe(callback)
+            with contextlib.suppress(RuntimeError):  # the broker was stopped in this moment
+                loop.call_soon_threadsafe(callback)
 
     def _remove(self, rule: FaultRule) -> None:
         """Take *rule* out."""

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
+from kip848_client.daemon_thread import daemon_thread
 from kip848_client.errors import IllegalStateError
 
 __all__ = ["LoopThread"]
@@ -26,7 +27,10 @@ class LoopThread:
 
     def __init__(self, name: str) -> None:
         self.loop: Final = asyncio.SelectorEventLoop()
-        self._thread: Final = threading.Thread(target=self._run, name=name, daemon=True)
+        self._lock: Final = threading.Lock()
+        self._over = False
+        """No call is taken any more; those that were are all performed."""
+        self._thread: Final = daemon_thread(self._run, name)
         self._thread.start()
 
     def run(self, coroutine: Coroutine[Any, Any, ResultT]) -> ResultT:
@@ -38,7 +42,7 @@ class LoopThread:
 
         Raises:
             TimeoutError: it did not end in time.
-            RuntimeError: the loop is closed.
+            IllegalStateError: the loop was stopped.
         """
         if threading.current_thread() is self._thread:
             return function()
@@ -50,7 +54,10 @@ class LoopThread:
             except BaseException as error:  # noqa: BLE001 - the caller gets it
                 future.set_exception(error)
 
-        self.loop.call_soon_threadsafe(call)
+        with self._lock:
+            if self._over:
+                raise IllegalStateError("the broker was stopped by another thread; call start() first")
+            self.loop.call_soon_threadsafe(call)
         return future.result(timeout_s)
 
     def refuse_own_thread(self) -> None:
@@ -71,6 +78,8 @@ class LoopThread:
         asyncio.set_event_loop(self.loop)
         try:
             self.loop.run_forever()
+            with self._lock:
+                self._over = True
             left = asyncio.all_tasks(self.loop)
             for task in left:
                 task.cancel()

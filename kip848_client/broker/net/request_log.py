@@ -10,7 +10,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -216,9 +216,7 @@ class RequestLog:
         if isinstance(response, FetchResponse):
             response, record_bytes = _without_records(response)
             weight = max(size - record_bytes, 0)
-        entry.response_bytes = size
-        entry.response = response
-        entry.answered_s = time.perf_counter()
+        entry.answer = _Answer(response, size, time.perf_counter())
         entries = self._entries
         if entries and entries[0].number <= entry.number:
             entry.weight += weight
@@ -278,11 +276,19 @@ class RequestLog:
         return f"what came: {', '.join(f'{count} {name}' for name, count in counts)}; the last: {seen[-1]}"
 
 
+class _Answer(NamedTuple):
+    """One value, so that a reader on another thread sees all of it or nothing."""
+
+    response: Response | None
+    size: int
+    sent_s: float
+
+
 class _Entry:
     """A request as the broker's thread keeps it."""
 
     __slots__ = (
-        "answered_s",
+        "answer",
         "context",
         "fault",
         "log",
@@ -290,8 +296,6 @@ class _Entry:
         "read_s",
         "request",
         "request_bytes",
-        "response",
-        "response_bytes",
         "ts_ms",
         "weight",
     )
@@ -314,22 +318,15 @@ class _Entry:
         self.weight = weight
         self.ts_ms = ts_ms
         self.read_s = time.perf_counter()
-        self.response: Response | None = None
-        self.response_bytes = 0
-        self.answered_s: float | None = None
+        self.answer: _Answer | None = None
         self.fault: str | None = None
 
     def cancelled(self) -> None:
         self.log._cancelled()
 
-    def errors(self) -> tuple[AnsweredError, ...]:
-        return self.log._errors_of(self.response)
-
-    def outcome(self) -> Outcome:
-        if self.response is not None:
-            return "answered"
-        if self.answered_s is not None:
-            return "no_answer"
+    def outcome(self, answer: _Answer | None) -> Outcome:
+        if answer is not None:
+            return "no_answer" if answer.response is None else "answered"
         return "closed" if self.context.cancelled else "waiting"
 
 
@@ -362,7 +359,8 @@ class _Search:
 
 
 def _logged(entry: _Entry, subject: Subject) -> LoggedRequest:
-    context = entry.context
+    context, answer = entry.context, entry.answer
+    response = None if answer is None else answer.response
     try:
         api: ApiKey | int = ApiKey(context.api_key)
     except ValueError:
@@ -375,17 +373,17 @@ def _logged(entry: _Entry, subject: Subject) -> LoggedRequest:
         client_id=context.client_id,
         connection_id=context.connection_id,
         request=entry.request,
-        response=entry.response,
-        outcome=entry.outcome(),
+        response=response,
+        outcome=entry.outcome(answer),
         fault=entry.fault,
-        duration_ms=None if entry.answered_s is None else round((entry.answered_s - entry.read_s) * 1000, 3),
+        duration_ms=None if answer is None else round((answer.sent_s - entry.read_s) * 1000, 3),
         groups=subject.groups,
         members=subject.members,
         topics=subject.topics,
         partitions=subject.partitions,
         request_bytes=entry.request_bytes,
-        response_bytes=entry.response_bytes,
-        errors=entry.errors(),
+        response_bytes=0 if answer is None else answer.size,
+        errors=entry.log._errors_of(response),
         node_id=context.node_id,
     )
 
