@@ -162,6 +162,23 @@ def test_close_waits_for_no_commit_that_ctrl_c_kept_from_the_member() -> None:
     assert pending == [False, True, False]
 
 
+def test_a_commit_that_is_over_has_its_callback_at_hand() -> None:
+    """Broken: a commit() that waits for earlier ones returns before their callbacks have run, once in a while."""
+    commits = CommitManager()
+    seen = []
+
+    class Span:
+        def end(self, _: object) -> None:
+            seen.append(commits.asynchronous_pending or commits.callbacks_due)
+
+    call = commits.open(asynchronous=True, callback=lambda *_: None)
+    call.posted = True
+    call.span = Span()  # type: ignore[assignment]
+    commits.complete(CommitDone(call.call_id, AT_5, None))
+    assert seen == [True]
+    assert (commits.asynchronous_pending, commits.callbacks_due) == (False, True)
+
+
 def test_when_the_thread_dies_every_call_ends_with_the_reason() -> None:
     """Without the background thread a waiting ``commit()`` would never return."""
     commits = CommitManager()

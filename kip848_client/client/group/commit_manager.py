@@ -81,20 +81,21 @@ class CommitManager:
         Returns:
             Whether the application has something to do because of it.
         """
+        # A call leaves `_pending` last: a thread that finds none pending must find its callback in `_finished`.
         match effect:
             case CommitDone(commit_id=call_id, offsets=offsets, error=error):
                 if error is None:
                     self.committed.update(offsets)
-                call = self._pending.pop(call_id, None)
+                call = self._pending.get(call_id)
                 if call is None:
                     if self._default_callback is None:
                         return False
                     call = PendingCall(call_id, asynchronous=True)  # an automatic commit: only on_commit is called
                     call.callback = self._default_callback
             case OffsetsFetched(fetch_id=call_id, offsets=offsets, error=error):
-                call = self._pending.pop(call_id, None)
+                call = self._pending.get(call_id)
             case LeaveDone(leave_id=call_id):
-                call, offsets, error = self._pending.pop(call_id, None), {}, None
+                call, offsets, error = self._pending.get(call_id), {}, None
         if call is None:
             return False
         call.offsets, call.error = offsets, error
@@ -103,6 +104,7 @@ class CommitManager:
         if call.asynchronous:
             self._finished.append(call)
         call.finished = True
+        self._pending.pop(call_id, None)
         return True
 
     def fail_all(self, error: Kip848Error) -> None:
