@@ -769,20 +769,21 @@ class Processing:
     def first_in_hand(self) -> Sequence[Item]:
         """Of each partition the first record that is not done. From any thread, as `status`."""
         first: dict[NamedPartition, Item] = {}
-        lanes = [lane for partition in tuple(self._partitions.values()) for lane in tuple(partition.lanes.values())]
-        queued = (item for lane in lanes for item in tuple(lane.waiting)[:1])
-        for item in itertools.chain((work.items[0] for work in tuple(self._works.values())), queued):
+        queued = (item for lane in self._lanes() for item in itertools.islice(lane.waiting.copy(), 1))
+        for item in itertools.chain((work.items[0] for work in list(self._works.values())), queued):
             if item.partition not in first or item.offset < first[item.partition].offset:
                 first[item.partition] = item
         return tuple(first.values())
 
     def status(self, now_ms: int) -> ProcessingStatus:
-        """What is in hand, and why it waits. From any thread: what others change meanwhile is copied in one step."""
-        works = tuple(self._works.values())
+        """What is in hand, and why it waits. From any thread: what others change meanwhile is copied in one step.
+
+        Without the GIL these are such steps: ``list()`` of a dict's values, and ``deque.copy``; ``tuple()`` is not.
+        """
+        works = list(self._works.values())
         running = sum(len(work.items) for work in works if work.state in {"running", "cancelled"})
         retry = sum(len(work.items) for work in works if work.state == "waiting")
-        lanes = [lane for partition in tuple(self._partitions.values()) for lane in tuple(partition.lanes.values())]
-        queues = [(lane.busy, tuple(lane.waiting)) for lane in lanes]
+        queues = [(lane.busy, lane.waiting.copy()) for lane in self._lanes()]
         behind = sum(len(queue) - (not busy and len(queue) > 0) for busy, queue in queues)
         waiting = sum(len(queue) for _, queue in queues)
         oldest = min(
@@ -805,6 +806,9 @@ class Processing:
             skipped=self.skipped_total,
             abandoned=self.abandoned_total,
         )
+
+    def _lanes(self) -> list[_Lane]:
+        return [lane for partition in list(self._partitions.values()) for lane in list(partition.lanes.values())]
 
 
 def _first(calls: OrderedDict[int, tuple[int, Work]]) -> tuple[int, Work] | None:

@@ -298,7 +298,7 @@ class Controls:
     def list_faults(self) -> list[Rule]:
         """The rules that were made through this port and not cancelled."""
         active = {id(rule) for rule in self.broker.faults}
-        return [rule_of(number, rule) for number, rule in tuple(self._rules.items()) if id(rule) in active]
+        return [rule_of(number, rule) for number, rule in list(self._rules.items()) if id(rule) in active]
 
     def wait_for_fault(self, rule: int, hits: int = 1, timeout_s: float = 30.0) -> Rule:
         """Wait until a rule has done something to *hits* requests."""

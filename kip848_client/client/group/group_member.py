@@ -104,8 +104,9 @@ class GroupMember:
     @property
     def assigned(self) -> frozenset[NamedPartition]:
         """The partitions of assign(), or the partitions that the member owned after its last step."""
-        if self._manual is not None:
-            return frozenset(self._manual)
+        manual = self._manual  # read once: metrics ask for it on a thread of their own
+        if manual is not None:
+            return frozenset(manual)
         return frozenset(tip.topic_partition for tip in self.view.assigned)
 
     def lost(self, partitions: Collection[NamedPartition]) -> list[NamedPartition]:

@@ -123,12 +123,14 @@ class ThreadProcessor(Driver):
                 self._handed_in.popleft()()
             self.tick()
         self._pause()
-        if unknown := self.core.without_position:
-            for name, offset in self._access.positions(unknown).items():
-                self.core.begins_at(name, offset)
+        with self._lock:
+            unknown = self.core.without_position
+        if unknown and (positions := self._access.positions(unknown)):
+            with self._lock:
+                for name, offset in positions.items():
+                    self.core.begins_at(name, offset)
         if self.writer is not None:
-            if self.slice_wait_s(1.0) == 0:
-                self._transact()
+            self._transact(due=True)
         elif time.monotonic() >= self._commit_due_s and not self._commit_open:
             self._commit_due_s = time.monotonic() + self._access.commit_interval_s
             self._reach()
@@ -171,10 +173,10 @@ class ThreadProcessor(Driver):
             self._commit_open = False
             return self.commit_ended(offsets, error)
 
-    def _transact(self) -> None:
-        """Write what is done, with its offsets."""
+    def _transact(self, *, due: bool = False) -> None:
+        """Write what is done, with its offsets; with *due* only if it is time."""
         with self._lock:
-            slice_ = self.begin_slice()
+            slice_ = None if due and self.slice_wait_s(1.0) else self.begin_slice()
         if slice_ is None:
             return
         error: Exception | None = TransactionFailedError("interrupted inside a transaction")
@@ -189,8 +191,9 @@ class ThreadProcessor(Driver):
         assert self.core.outbox is not None
         for _ in range(LAST_TRANSACTIONS):
             self._transact()
-            if self.core.outbox.empty:
-                return
+            with self._lock:
+                if self.core.outbox.empty:
+                    return
 
     # --- rebalances, on the caller's thread
 
@@ -268,7 +271,9 @@ class ThreadProcessor(Driver):
                         offsets = self.core.to_commit()
                     if offsets:
                         self._commit(offsets)
-                self._access.go_back(self.core.low_marks())
+                with self._lock:
+                    low_marks = self.core.low_marks()
+                self._access.go_back(low_marks)
             with self._lock:
                 self.core.forget(self.core.partitions, now_ms())
 
