@@ -27,6 +27,7 @@ class _Member(msgspec.Struct, frozen=True):
     client_host: str
     instance_id: str | None
     rebalance_timeout_ms: int
+    session_timeout_ms: int
     topics: tuple[str, ...]
     assigned: Mapping[str, tuple[int, ...]]
 
@@ -104,6 +105,7 @@ class RecordedClassicGroup:
                     "instance_id": member.instance_id,
                     "client_host": member.client_host,
                     "rebalance_timeout_ms": member.rebalance_timeout_ms,
+                    "session_timeout_ms": member.session_timeout_ms,
                 }
                 yield self._event("member_joined", fields, member_id, member)
             if member_id not in before or member.assigned != before[member_id].assigned:
@@ -144,5 +146,11 @@ def _read(member: wire.MemberMetadata) -> _Member:
     except ProtocolError:
         pass  # a group of another protocol type, such as Connect's
     return _Member(
-        *(member.client_id, member.client_host, member.group_instance_id, member.rebalance_timeout, topics, assigned)
+        client_id=member.client_id,
+        client_host=member.client_host,
+        instance_id=member.group_instance_id,
+        rebalance_timeout_ms=member.rebalance_timeout,
+        session_timeout_ms=member.session_timeout,
+        topics=topics,
+        assigned=assigned,
     )

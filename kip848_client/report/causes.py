@@ -12,7 +12,7 @@ from typing import Final, Literal, NamedTuple, TypeVar
 
 from kip848_client.plain_text import counted
 from kip848_client.report.figures import Handover, Rebalance
-from kip848_client.report.lives import SESSION_MS_MAX, UNUSUAL_MS_MIN, Arrival, Departure
+from kip848_client.report.lives import SESSION_MS_MAX, SESSION_MS_MIN, UNUSUAL_MS_MIN, Arrival, Departure
 from kip848_client.report.summary import duration
 from kip848_client.report.timeline import Timeline
 
@@ -183,8 +183,10 @@ class Story:
             return "died"
         if gone.silent_ms is None or gone.interval_ms is None or gone.unusual_ms is None:
             return ""
-        if gone.silent_ms < UNUSUAL_MS_MIN:
+        if gone.silent_ms < min(gone.session_ms or UNUSUAL_MS_MIN, gone.poll_ms or SESSION_MS_MAX):
             return "left"
+        if gone.silent_ms < SESSION_MS_MIN:
+            return ""
         return "died" if gone.unusual_ms < gone.silent_ms <= SESSION_MS_MAX + gone.interval_ms else ""
 
     @staticmethod

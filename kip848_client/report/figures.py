@@ -264,8 +264,8 @@ def _handovers(timeline: Timeline, owned: Mapping[str, Sequence[Span]]) -> list[
                 bound = None if before.text in timeline.writers else bounds.get(place)
                 if bound is not None and (bound.shows_a_gap or not bound.seen):
                     rests = "at least"
-                    if bound.last_ms is not None and bound.until_ms is not None:
-                        start_ms, end_ms, rests = bound.last_ms, bound.until_ms, "at most"
+                    if bound.since_ms is not None and bound.until_ms is not None:
+                        start_ms, end_ms, rests = bound.since_ms, bound.until_ms, "at most"
                 gap_ms = _with_members(empty, start_ms, end_ms)
             got_ms = None if after.text in timeline.writers else after.start_ms
             found.append(Handover(partition, before.end_ms, before.text, after.text, gap_ms, rests, start_ms, got_ms))

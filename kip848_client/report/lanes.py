@@ -221,9 +221,8 @@ class LaneBuilder:
         self._partitions |= wanted
         for lane in self._held.lanes_with(who):
             if lane not in wanted:
-                self._held.end(lane, who, at_ms)
                 # The members of a classic group may have stopped when its rebalance began.
-                self._unread.left(lane, at_ms, seen=not self._is_classic)
+                self._given_up(lane, who, at_ms, seen=not self._is_classic)
         for lane in wanted:
             self._held.begin(lane, who, at_ms)
         state = str(event.fields.get("state"))
@@ -234,6 +233,14 @@ class LaneBuilder:
             self._has_revoked(who, at_ms)
         if state == "STABLE":
             self._changes.stable(who, _epoch_of(event), at_ms)
+
+    def _given_up(self, lane: str, who: str, at_ms: float, *, seen: bool) -> None:
+        self._unread.left(lane, at_ms, seen=seen, owned_ms=self._owned_ms(self._held.open[lane, who]))
+        self._held.end(lane, who, at_ms)
+
+    def _owned_ms(self, since_ms: float) -> float | None:
+        """When an owner was counted first; None if that may be before the log."""
+        return since_ms if since_ms > self._start_ms else None
 
     def _has_revoked(self, who: str, at_ms: float, *, end: Literal["done", "gone"] = "done") -> None:
         since_ms = self._revoking_since.pop(who, None)
@@ -248,10 +255,10 @@ class LaneBuilder:
         instance_id = event.fields.get("instance_id")
         client = f"{event.client_id or who} ({host})" if host else event.client_id or who
         instance_id = None if instance_id is None else str(instance_id)
-        poll_ms = _number(event.fields.get("rebalance_timeout_ms"))
-        self._lives.joined(
-            Arrival(at_ms, who, event.member_id or "", client, instance_id, poll_ms if poll_ms > 0 else None)
+        poll_ms, session_ms = (
+            _number(event.fields.get(f"{name}_timeout_ms")) or None for name in ("rebalance", "session")
         )
+        self._lives.joined(Arrival(at_ms, who, event.member_id or "", client, instance_id, poll_ms, session_ms))
         self._changes.joined(who, event.group_epoch or 0)
 
     def _member_left(self, event: JournalEvent, who: str, at_ms: float) -> None:
@@ -260,8 +267,7 @@ class LaneBuilder:
         self._lives.left(who, event.member_id or "", at_ms, reason=reason, partitions=len(held))
         if reason != "static_leave":
             for lane in held:
-                self._held.end(lane, who, at_ms)
-                self._unread.left(lane, at_ms, seen=reason == "leave")
+                self._given_up(lane, who, at_ms, seen=reason == "leave")
         self._coordinator_states.clear(who, at_ms)
         self._changes.left(who, at_ms)
         if not self._names.speaks_after(self._group_id, who, event.ts_ms):
@@ -311,7 +317,7 @@ class LaneBuilder:
             if self._is_classic_rebalance and self._is_classic:
                 for (lane, _), since_ms in self._held.open.items():
                     if since_ms < self._generation_ms:
-                        self._unread.kept(lane, at_ms)
+                        self._unread.kept(lane, at_ms, owned_ms=self._owned_ms(since_ms))
             self._is_classic_rebalance = False
             self._changes.at_rest(at_ms)
 

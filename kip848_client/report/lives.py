@@ -18,6 +18,8 @@ _UNUSUAL: Final = 2.5
 """So many of the usual intervals without a commit are unusual."""
 UNUSUAL_MS_MIN: Final = 1_000.0
 """Shorter times without a commit are never unusual."""
+SESSION_MS_MIN: Final = 2_000.0
+"""No session is shorter: a member that was silent for less has not died."""
 SESSION_MS_MAX: Final = 120_000.0
 """Few sessions are longer: a member that was silent for longer had nothing to commit before."""
 
@@ -28,6 +30,7 @@ class Arrival(msgspec.Struct, frozen=True):
     Args:
         client: its client id and host, which a process that is started again has, too.
         poll_ms: its max.poll.interval.ms; None if the log does not say.
+        session_ms: its session timeout; None if the log does not say.
     """
 
     at_ms: float
@@ -36,6 +39,7 @@ class Arrival(msgspec.Struct, frozen=True):
     client: str
     instance_id: str | None
     poll_ms: float | None = None
+    session_ms: float | None = None
 
 
 class Departure(msgspec.Struct, frozen=True):
@@ -47,7 +51,7 @@ class Departure(msgspec.Struct, frozen=True):
         silent_ms: since its last commit; None if the log has none.
         interval_ms: the usual time between its commits; None if there were too few.
         unusual_ms: a longer time without a commit was unusual for it; None if there were too few.
-        poll_ms: its max.poll.interval.ms; None if the log does not say.
+        poll_ms, session_ms: as in `Arrival`.
         live: how many members the group had.
     """
 
@@ -62,6 +66,7 @@ class Departure(msgspec.Struct, frozen=True):
     interval_ms: float | None
     unusual_ms: float | None
     poll_ms: float | None
+    session_ms: float | None
     live: int
 
 
@@ -192,6 +197,7 @@ class LifeTracker:
                 interval_ms=rhythm.interval_ms if rhythm.commits >= _COMMITS_MIN else None,
                 unusual_ms=rhythm.unusual_ms,
                 poll_ms=arrival.poll_ms,
+                session_ms=arrival.session_ms,
                 live=live,
             )
         )

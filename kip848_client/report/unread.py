@@ -3,12 +3,19 @@
 A coordinator counts a member that died as the owner until its session ends, and does not write down when the members of
 a classic group stop reading. A member may also take long before it gives partitions up, or until it reads new ones.
 The members of a classic group may also stop reading partitions that they keep.
-There the time without a counted owner is only a lower bound. The last commit of the owner before and the first one of
-the next owner give an upper bound: one of the two read the partition outside of it.
+There the time without a counted owner is only a lower bound. Commits give an upper bound, and it rests on what a commit
+proves about reading:
 
-Two things make this bound wrong, and offsets tell them. Clients commit the positions of all their partitions, also of
-those that they have not read yet: if records waited, the partition is read again with the first commit that moves its
-offset. And if no records came, nothing waited for a reader: then the offset moves more slowly than before.
+* A commit says that the records below its offset had been read, and not when. They may have been read long before: a
+  member may commit at the end of a slow revocation, or all of its positions whenever it has read one partition.
+* What a commit adds to the one before was read after that one was made, if a client commits all that it has read. So
+  the owner still read the partition after the commit before the last one that moved the offset, and after it was
+  counted as the owner.
+* The next owner had begun to read when it first moved the offset. Its first commit may have only what was committed
+  before.
+
+If no records came, nothing waited for a reader, and the offset moves more slowly than before. Then a commit that does
+not move it, too, is made by a member that reads.
 """
 
 from __future__ import annotations
@@ -47,9 +54,11 @@ class Bound(msgspec.Struct):
         left_ms: when the coordinator no longer counted the owner.
         seen: the owner said itself that it gave the partition up.
         last_ms: the owner's last commit; None if it made none.
+        rested: that did not move the offset.
+        read_ms: it was still read after that; None if no commit says so.
         usual: None if there were too few commits.
         first_ms: the next owner's first commit; None if there was none.
-        read_ms: the next owner's first commit that moved the offset; None if there was none.
+        moved_ms: the next owner's first commit that moved the offset; None if there was none.
         had_records: whether records came while it was unread.
         kept: the owner kept it in a rebalance in which members may stop reading; `left_ms` is the end of that.
     """
@@ -58,49 +67,67 @@ class Bound(msgspec.Struct):
     left_ms: float
     seen: bool
     last_ms: float | None
+    rested: bool
+    read_ms: float | None
     usual: Usual | None
     first_ms: float | None = None
-    read_ms: float | None = None
+    moved_ms: float | None = None
     had_records: bool = False
     kept: bool = False
 
     @property
     def shows_a_gap(self) -> bool:
         """Whether offsets show that records waited for an unusual time."""
-        if self.usual is None or self.read_ms is None or not self.had_records:
+        if self.usual is None or self.moved_ms is None or not self.had_records:
             return False
-        return self.read_ms - self.usual.at_ms > self.usual.unusual_ms
+        return self.moved_ms - self.usual.at_ms > self.usual.unusual_ms
+
+    @property
+    def since_ms(self) -> float | None:
+        """A time after which the owner still read it; None if no commit says so."""
+        return self.last_ms if self.last_ms is None or (self.rested and not self.had_records) else self.read_ms
 
     @property
     def until_ms(self) -> float | None:
         """When it was read again, at the latest; None if that, or that there was something to read, is not known."""
-        if self.shows_a_gap:
-            return self.read_ms
-        if self.usual is None or self.first_ms is None or self.had_records:
-            return self.first_ms
+        if self.had_records or self.first_ms is None:
+            return self.moved_ms
+        if self.usual is None:
+            return self.first_ms if self.first_ms == self.moved_ms else None
         return self.first_ms if self.first_ms - self.usual.at_ms <= SESSION_MS_MAX else None
 
     def moved(self, offset: int, at_ms: float) -> bool:
         """The next owner moved the offset; whether this bound is complete."""
-        if self.read_ms is None:
-            self.read_ms = at_ms
+        if self.moved_ms is None:
+            self.moved_ms = at_ms
         if self.usual is None:
             return True
         lasted_ms = at_ms - self.usual.at_ms
         self.had_records = offset - self.usual.offset >= _SHARE * self.usual.per_ms * lasted_ms
-        waited_ms = self.read_ms - self.usual.at_ms
-        return self.had_records or at_ms - self.read_ms > max(_CATCHING_UP_MS, _SHARE * waited_ms)
+        waited_ms = self.moved_ms - self.usual.at_ms
+        return self.had_records or at_ms - self.moved_ms > max(_CATCHING_UP_MS, _SHARE * waited_ms)
 
 
 class _Place:
-    """The commits of one partition; all but `usual` are of its owner."""
+    """The commits of one partition; `last_ms` and `advances` are of its owner.
 
-    __slots__ = ("advances", "first_offset", "is_sampled", "last_ms", "offset", "usual")
+    Attributes:
+        at_ms: of the last one.
+        moved_ms: of the last one that moved the offset.
+        before_ms: of the one before that.
+    """
+
+    __slots__ = (
+        *("advances", "at_ms", "before_ms", "first_offset", "is_sampled", "last_ms", "moved_ms", "offset", "usual"),
+    )
 
     def __init__(self) -> None:
         self.offset: int | None = None
         self.first_offset = 0
         self.last_ms: float | None = None
+        self.at_ms: float | None = None
+        self.moved_ms: float | None = None
+        self.before_ms: float | None = None
         self.advances: CommitTimes | None = None
         self.usual: Usual | None = None
         self.is_sampled = False
@@ -110,12 +137,24 @@ class _Place:
         if self.advances is None:
             self.advances, self.first_offset = CommitTimes(at_ms), offset
         self.offset = offset
+        self.before_ms, self.moved_ms = self.at_ms, at_ms
         self.advances.add(at_ms)
         self.advances.rhythm = rhythm or self.advances.rhythm
         self.is_sampled = rhythm is not None
 
+    def bound(self, partition: str, at_ms: float, *, seen: bool, owned_ms: float | None, kept: bool = False) -> Bound:
+        """The bound of an owner that is counted since *owned_ms*, and loses it."""
+        read_ms = self.before_ms
+        if owned_ms is not None and self.moved_ms is not None and self.moved_ms >= owned_ms:
+            read_ms = owned_ms if read_ms is None else max(read_ms, owned_ms)
+        rested = self.at_ms != self.moved_ms
+        usual = self.end()
+        if seen and self.is_sampled:
+            usual = None  # the last commit before it is not in the log
+        return Bound(partition, at_ms, seen, self.last_ms, rested, read_ms, usual, kept=kept)
+
     def end(self) -> Usual | None:
-        """It loses its owner."""
+        """What is usual, when it loses its owner."""
         times, self.advances = self.advances, None
         if times is not None and self.offset is not None:
             unusual_ms = times.summary().unusual_ms
@@ -145,7 +184,6 @@ class CommitTracker:
             place = self._places.get(partition)
             if place is None:
                 place = self._places[partition] = _Place()
-            place.last_ms = at_ms
             bound = self._waiting.get(partition)
             if bound is not None and bound.first_ms is None:
                 bound.first_ms = at_ms
@@ -155,25 +193,24 @@ class CommitTracker:
                     del self._waiting[partition]
                     if bound.kept and bound.shows_a_gap:
                         self.bounds.append(bound)
+            place.at_ms = place.last_ms = at_ms
 
-    def kept(self, partition: str, at_ms: float) -> None:
+    def kept(self, partition: str, at_ms: float, *, owned_ms: float | None) -> None:
         """A rebalance of a classic group ended, in which a partition kept its owner."""
         place = self._places.get(partition)
         if place is not None and place.advances is not None:
-            self._waiting[partition] = Bound(partition, at_ms, True, place.last_ms, place.end(), kept=True)
+            self._waiting[partition] = place.bound(partition, at_ms, seen=True, owned_ms=owned_ms, kept=True)
 
-    def left(self, partition: str, at_ms: float, *, seen: bool) -> None:
+    def left(self, partition: str, at_ms: float, *, seen: bool, owned_ms: float | None) -> None:
         """A partition has no counted owner any more.
 
         Args:
             seen: its owner said so.
+            owned_ms: since when it was counted; None if the log began later.
         """
         place = self._places.get(partition) or _Place()
         has_read = place.advances is not None
-        usual = place.end()
-        if seen and place.is_sampled:
-            usual = None  # the last commit before it is not in the log
-        bound = Bound(partition, at_ms, seen, place.last_ms, usual)
+        bound = place.bound(partition, at_ms, seen=seen, owned_ms=owned_ms)
         self.bounds.append(bound)
         place.last_ms = None
         if has_read or partition not in self._waiting:

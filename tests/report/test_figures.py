@@ -129,10 +129,14 @@ def test_percentiles_are_durations_that_were_seen() -> None:
 
 
 def test_the_commits_around_a_removal_bound_the_time_that_its_partitions_were_unread() -> None:
-    """The coordinator counts a killed member as the owner until its session ends: 1.9 s were told in place of 11.9."""
+    """The coordinator counts a killed member as the owner until its session ends: 1.9 s were told in place of 11.9.
+
+    What the last commit added was read after the commit before it. Of a single commit it is not known when.
+    """
     figures = _figures(
         counted(0, "a", 0, 1),
-        *(said(1_000, "offsets_committed", "a", source="coordinator", offsets={"t-0": 5}),),
+        said(1_000, "offsets_committed", "a", source="coordinator", offsets={"t-0": 4, "t-1": 6}),
+        said(1_100, "offsets_committed", "a", source="coordinator", offsets={"t-0": 5}),
         said(11_000, "member_left", "a", source="coordinator", reason="removed"),
         counted(12_500, "b", 0, 1),
         said(12_900, "offsets_committed", "b", source="coordinator", offsets={"t-0": 6, "t-1": 7}),
@@ -145,12 +149,12 @@ def test_a_classic_group_stops_before_its_generation_is_written() -> None:
     """Its log has no join phase, and said that nothing was unread in a rebalance of 24 ms."""
     figures = _figures(
         counted(0, "a", 0),
-        said(900, "offsets_committed", "a", source="coordinator", offsets={"t-0": 5}),
+        *(said(at, "offsets_committed", "a", source="coordinator", offsets={"t-0": at}) for at in (900, 1_000)),
         said(9_900, "classic_generation_began", source="coordinator", group_epoch=2),
         said(9_900, "member_left", "a", source="coordinator", reason="removed"),
         counted(9_924, "b", 0),
         group_became(9_924, "Stable"),
-        said(10_100, "offsets_committed", "b", source="coordinator", offsets={"t-0": 6}),
+        said(10_100, "offsets_committed", "b", source="coordinator", offsets={"t-0": 9_900}),
     )
     assert (figures.without_reader.max_ms, figures.bounds) == (9_200, {"at most": 1})
     assert [(each.ms, each.at_least) for each in figures.rebalances] == [(24, True)]
@@ -160,10 +164,10 @@ def test_a_group_without_members_is_empty_and_not_unread() -> None:
     """A group that was stopped on purpose for 13 minutes led the list of those that stood still."""
     figures = _figures(
         *(counted(0, "a", 0), group_became(0, "Stable")),
-        said(900, "offsets_committed", "a", source="coordinator", offsets={"t-0": 5}),
+        *(said(at, "offsets_committed", "a", source="coordinator", offsets={"t-0": at}) for at in (900, 950)),
         said(1_000, "member_left", "a", source="coordinator", reason="removed"),
         *(group_became(1_000, "Empty"), group_became(781_000, "Reconciling"), counted(781_050, "b", 0)),
-        said(781_200, "offsets_committed", "b", source="coordinator", offsets={"t-0": 6}),
+        said(781_200, "offsets_committed", "b", source="coordinator", offsets={"t-0": 960}),
     )
     assert (figures.without_reader.max_ms, figures.empty_ms) == (300, 780_000)
 
