@@ -41,7 +41,6 @@ public final class DiaryReader {
                     Set<TopicPartition> read = consumer.poll(Duration.ofMillis(100)).partitions();
                     for (TopicPartition one : read) tell(file, name, "read", topic, one.partition(), "");
                     if (!read.isEmpty()) consumer.commitSync();
-                    for (TopicPartition one : read) tell(file, name, "committed", topic, one.partition(), "");
                 } catch (WakeupException told) {
                     // leaves
                 } catch (KafkaException error) {

@@ -42,6 +42,10 @@ SCRIPTS: Final[Mapping[str, Sequence[Act]]] = {
 """What is done to the three groups of a kind, over and over. The group of ours whose name ends with c is left alone."""
 UNTOUCHED: Final = "ours-c"
 _POLLED_LATE: Final = re.compile(r"\[(.*?)\] WARN .*Time between subsequent calls to poll\(\) was longer")
+_REFUSED: Final = re.compile(
+    r".* (failed (with|because of) (UNKNOWN_MEMBER_ID|STALE_MEMBER_EPOCH)|poll timeout has expired)"
+)
+"""What a Java member prints beside that, and after it was stopped for longer than its session."""
 _NOT_OF_JAVA: Final = frozenset({"late", "hold"})
 _CALM_S: Final = (8.0, 12.0)
 _FLAPS: Final = 4
@@ -54,6 +58,7 @@ class DiaryEntry(msgspec.Struct):
     Attributes:
         who: the client ids that it was done to.
         departures, joins: how many of each the coordinator must have seen.
+        maybe: how many more of each it may have seen, since the machine was busy.
     """
 
     group: str
@@ -63,6 +68,7 @@ class DiaryEntry(msgspec.Struct):
     end_ms: float = 0.0
     departures: int = 0
     joins: int = 0
+    maybe: int = 0
 
 
 class Process(msgspec.Struct, frozen=True):
@@ -174,10 +180,13 @@ class DiaryGroup:
             for line in path.with_suffix(".output").read_text(errors="replace").splitlines():
                 late = _POLLED_LATE.match(line)
                 if late is None:
-                    yield f"{path.stem}: {line[-400:]}"
+                    if not _REFUSED.match(line):
+                        yield f"{path.stem}: {line[-400:]}"
                     continue
                 at_ms = dt.datetime.strptime(late[1], "%Y-%m-%d %H:%M:%S,%f").astimezone().timestamp() * 1000
-                self.diary.append(DiaryEntry(self.group_id, "late", at_ms, [name], at_ms + 5_000, 1, 1))
+                # What was done to it just then tells of it already.
+                if not any(name in each.who and each.start_ms <= at_ms <= each.end_ms for each in self.diary):
+                    self.diary.append(DiaryEntry(self.group_id, "late", at_ms, [name], at_ms + 5_000, maybe=1))
         self.diary.sort(key=lambda each: each.start_ms)
 
     # --- acts
@@ -204,6 +213,7 @@ class DiaryGroup:
                 process.popen.send_signal(signal.SIGSTOP)
                 yield SESSION_S + 5.0 if act == "stop" else SESSION_S / 2
                 process.popen.send_signal(signal.SIGCONT)
+                entry.maybe = int(act == "pause")  # its session may end
                 if act == "stop":
                     entry.departures += 1
                     entry.joins += 1
@@ -229,8 +239,9 @@ class DiaryGroup:
             case "hold":
                 for each in self._running:
                     each.popen.send_signal(signal.SIGUSR2)
+                    entry.who.append(each.name)
                 yield 0.5
-                self.start()
+                entry.who.append(self.start().name)
                 entry.joins += 1
                 yield HOLD_S + 8.0
             case "flap":

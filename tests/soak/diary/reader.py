@@ -1,7 +1,7 @@
 """One consumer in a process of its own: reads what is there, writes down when, commits it, and so on.
 
 ``python -m tests.soak.diary.reader CLIENT FILE TOPIC CONFIGURATION-AS-JSON``; CLIENT is ``ours``, ``librdkafka`` or
-``kafka-python``. FILE gets entries (tests/interop/real/ledger.py) for each batch. SIGTERM makes it leave; SIGUSR1
+``kafka-python``. FILE gets entries (tests/interop/real/ledger.py) of what was read. SIGTERM makes it leave; SIGUSR1
 makes it too slow between two polls; SIGUSR2 makes its next revocation take long. `DiaryReader.java` is the Java client.
 """
 
@@ -39,24 +39,17 @@ class Reader:
         signal.signal(signal.SIGUSR1, lambda *_: setattr(self, "_late", True))
         signal.signal(signal.SIGUSR2, lambda *_: setattr(self, "_holds_until_s", time.monotonic() + HOLDS_WITHIN_S))
 
-    def run(
-        self, poll: Callable[[], set[int]], commit: Callable[[], object], errors: tuple[type[Exception], ...]
-    ) -> None:
+    def run(self, poll: Callable[[], bool], commit: Callable[[], object], errors: tuple[type[Exception], ...]) -> None:
         """Read until told to leave.
 
         Args:
-            poll: reads the records that are there; returns their partitions.
+            poll: reads the records that are there, and tells of them; returns whether there were any.
             commit: commits what was read.
         """
         while not self._leaves:
             try:
-                partitions = poll()
-                for partition in partitions:
-                    self.tell("read", partition)
-                if partitions:
+                if poll():
                     commit()
-                for partition in partitions:
-                    self.tell("committed", partition)
             except errors as error:
                 self.tell("error", text=f"{type(error).__name__}: {error}")
             if self._late:
@@ -78,11 +71,15 @@ class Reader:
 def read_with_confluent(reader: Reader, consumer: Any, topic: str, errors: tuple[type[Exception], ...]) -> None:
     """Ours and librdkafka's, which have the same methods."""
 
-    def poll() -> set[int]:
-        messages = [consumer.poll(POLL_S)]
-        while messages[-1] is not None and len(messages) < BATCH:
-            messages.append(consumer.poll(0))
-        return {int(one.partition()) for one in messages if one is not None and one.error() is None}
+    def poll() -> bool:
+        read = 0
+        message = consumer.poll(POLL_S)
+        while message is not None and read < BATCH:
+            if message.error() is None:
+                reader.tell("read", message.partition())  # at once: the next poll may call a listener
+                read += 1
+            message = consumer.poll(0)
+        return bool(read)
 
     with contextlib.closing(consumer):
         consumer.subscribe([topic], on_revoke=reader.revoked)
@@ -103,9 +100,11 @@ def read_with_kafka_python(reader: Reader, topic: str, conf: dict[str, Any]) -> 
 
     consumer = KafkaConsumer(**{name.replace(".", "_"): value for name, value in conf.items()})
 
-    def poll() -> set[int]:
+    def poll() -> bool:
         batches = consumer.poll(timeout_ms=int(POLL_S * 1000), max_records=BATCH)
-        return {int(place.partition) for place, batch in batches.items() if batch}
+        for place in batches:
+            reader.tell("read", place.partition)
+        return bool(batches)
 
     with contextlib.closing(consumer):
         consumer.subscribe([topic], listener=Listener())
