@@ -50,6 +50,7 @@ SCHEMA: Final = pa.schema(
         ("ts_ms", pa.int64()),
         ("key", pa.binary()),
         ("value", pa.binary()),
+        ("leader_epoch", pa.int32()),
     ]
 )
 
@@ -140,7 +141,10 @@ def generate(folder: Path, *, records: int, groups: int) -> None:
                 if offset % RUN == 0:
                     writer = rng.choice(writers)
                 ts_ms, key, value = next(writer)
-                rows.append({"partition": partition, "offset": offset, "ts_ms": ts_ms, "key": key, "value": value})
+                rows.append(
+                    {"partition": partition, "offset": offset, "ts_ms": ts_ms, "key": key, "value": value}
+                    | {"leader_epoch": 0}
+                )
                 if len(rows) == ROWS or offset == of_each - 1:
                     file.write_table(pa.Table.from_pylist(rows, schema=SCHEMA))
                     rows = []

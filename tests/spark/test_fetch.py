@@ -38,7 +38,8 @@ def test_what_a_record_lacks_is_null(broker: EmbeddedBroker) -> None:
     producer.produce("far", bytes(range(256)), b"\xff\x00", 0, timestamp=1, headers=headers)
     assert producer.flush(60) == 0
     chosen = parse_options(
-        options(broker.bootstrap_servers, {"includeHeaders": True}, streaming=False), streaming=False
+        options(broker.bootstrap_servers, {"includeHeaders": True, "includeLeaderEpoch": True}, streaming=False),
+        streaming=False,
     )
     (batch,) = read_ranges([OffsetRange(NamedPartition("far", 0), 0, 3)], chosen)
     rows = batch.to_pylist()
@@ -51,6 +52,7 @@ def test_what_a_record_lacks_is_null(broker: EmbeddedBroker) -> None:
         "1970-01-01T00:00:00.001000+00:00",
     ]
     assert [row["timestampType"] for row in rows] == [0, 0, 0]
+    assert [row["leaderEpoch"] for row in rows] == [0, 0, 0]
 
 
 def read(address: str, **changed: object) -> int:

@@ -127,14 +127,15 @@ def test_the_commits_beside_a_departure_are_kept(spark: SparkSession) -> None:
     for ts_ms in (9_100, 9_200):
         write(ts_ms, OffsetCommitKey("billing", "orders", 0), OffsetCommitValue(ts_ms))
 
-    records = spark.createDataFrame(written, "partition int, offset long, ts_ms long, key binary, value binary")
+    schema = "partition int, offset long, ts_ms long, key binary, value binary, leader_epoch int"
+    records = spark.createDataFrame([(*row, None) for row in written], schema)
     rows = replay_records(records).where("kind = 'event'").orderBy("seq").collect()
     events = [parse_line(row["text"]) for row in rows]
     (timeline,) = build_timelines(events)
     figures = figures_of(timeline)
     lines = [(row["text"], "all", 0) for row in rows]
     (found,) = analyze_lines(spark.createDataFrame(lines, "value string, file string, block long")).findings.collect()
-    assert (found["kind"], found["ms"], found["rests"]) == ("stand-still", 8_800, "at most")
+    assert (found["kind"], found["ms"], found["rests"]) == ("stand-still", 8_900, "at most")
     assert (found["why"], found["who"]) == ("died", ["a"])
     assert [e.ts_ms for e in events if e.event == "offsets_committed"] == [100, 200, 300, 9_100, 9_200]
-    assert (figures.without_reader.max_ms, figures.bounds, figures.commits.accepted) == (8_800, {"at most": 1}, 0)
+    assert (figures.without_reader.max_ms, figures.bounds, figures.commits.accepted) == (8_900, {"at most": 1}, 0)

@@ -32,9 +32,10 @@ def test_columns_cannot_be_chosen() -> None:
         KafkaGroupSource(dict(OPTIONS)).streamReader(wanted)
 
 
-@pytest.mark.parametrize("headers", ["true", "false"])
-def test_its_own_columns_are_taken(headers: str) -> None:
-    """Spark offers the source its own schema, with headers only if the user asked for them."""
-    source = KafkaGroupSource({**OPTIONS, "includeHeaders": headers})
+@pytest.mark.parametrize("wanted", ["true", "false"])
+@pytest.mark.parametrize(("option", "column"), [("includeHeaders", "headers"), ("includeLeaderEpoch", "leaderEpoch")])
+def test_its_own_columns_are_taken(option: str, column: str, wanted: str) -> None:
+    """Spark offers the source its own schema, with further columns only if the user asked for them."""
+    source = KafkaGroupSource({**OPTIONS, option: wanted})
     assert source.streamReader(source.schema()) is not None
-    assert ("headers" in source.schema().fieldNames()) is (headers == "true")
+    assert (column in source.schema().fieldNames()) is (wanted == "true")

@@ -13,7 +13,8 @@ the next run ``state`` keeps the last records of each group, as Kafka's own comp
 once ``progress.json`` names it: what an interrupted run wrote is written again.
 
 Commits are counted. Events have only those next to a departure or a new generation, which bound the time that
-partitions were unread: the last one of each partition before it, and the first one after it.
+partitions were unread: of each partition the last one before it, the last one that moved the offset and the one before
+that, and the first one after it.
 """
 
 from __future__ import annotations
@@ -77,6 +78,8 @@ _OFFSET_TYPES: Final = frozenset({0, 1})
 _MEMBER_TYPES: Final = frozenset({5, 7, 8})
 """Records of a member of a consumer group; tombstones of them are a departure."""
 _CLASSIC_GROUP: Final = 2
+_OFFSET: Final = slice(2, 10)
+"""Of the value of a commit."""
 _PENDING_OFFSET: Final = 30_848
 
 
@@ -151,7 +154,9 @@ class GroupHistory:
             "group_id", "ts_ms as minute_ms", "number as commits", "other as offsets"
         )
         commits.write.mode("overwrite").parquet(self._of("commits_by_run", run))
-        state = rows.where("kind = 'state'").select("partition", "seq", "ts_ms", "key", "value")
+        state = rows.where("kind = 'state'").selectExpr(
+            "partition", "seq", "ts_ms", "key", "value", "int(number) as leader_epoch"
+        )
         state.write.mode("overwrite").parquet(self._of("state", run))
         ends = rows.where("kind = 'end'").select("partition", "number").collect()
         positions = progress.positions | {row["partition"]: row["number"] for row in ends}
@@ -240,7 +245,7 @@ class GroupHistory:
 
     def _state(self, run: int) -> DataFrame:
         state = self._spark.read.parquet(self._of("state", run))
-        return state.selectExpr("partition", f"seq + {_BEFORE_ALL} as offset", "ts_ms", "key", "value")
+        return state.selectExpr("partition", f"seq + {_BEFORE_ALL} as offset", "ts_ms", "key", "value", "leader_epoch")
 
     def _progress(self) -> _Progress:
         text = self._folder.read("progress.json")
@@ -256,7 +261,7 @@ class GroupHistory:
 def read_records(
     spark: SparkSession, client: Mapping[str, str], *, starts: Mapping[int, int] | None = None
 ) -> DataFrame:
-    """The records of ``__consumer_offsets`` through our own source: partition, offset, ts_ms, key, value.
+    """The records of ``__consumer_offsets`` through our own source: partition, offset, ts_ms, key, value, leader_epoch.
 
     Args:
         client: properties of a consumer, with ``bootstrap.servers``.
@@ -269,6 +274,7 @@ def read_records(
 
     register(spark)
     reader = spark.read.format(FORMAT).option("subscribe", TOPIC).option("failOnDataLoss", "false")
+    reader = reader.option("includeLeaderEpoch", "true")
     for name, value in client.items():
         reader = reader.option(f"kafka.{name}", value)
     if starts:
@@ -276,7 +282,9 @@ def read_records(
         reader = reader.option("startingOffsets", json.dumps({TOPIC: places}))
     else:
         reader = reader.option("startingOffsets", "earliest")
-    return reader.load().selectExpr("partition", "offset", "unix_millis(timestamp) as ts_ms", "key", "value")
+    return reader.load().selectExpr(
+        "partition", "offset", "unix_millis(timestamp) as ts_ms", "key", "value", "leaderEpoch as leader_epoch"
+    )
 
 
 def _partitions(client: Mapping[str, str]) -> list[int]:
@@ -295,10 +303,10 @@ def replay_records(
     """Replay records into rows of several kinds (``_ROWS_DDL``); a task handles whole partitions, in order.
 
     Args:
-        records: partition, offset, ts_ms, key, value; those with a negative offset are of earlier runs, and silent.
+        records: as of `read_records`; those with a negative offset are of earlier runs, and silent.
     """
     ordered = (
-        records.select("partition", "offset", "ts_ms", "key", "value")
+        records.select("partition", "offset", "ts_ms", "key", "value", "leader_epoch")
         .repartition("partition")
         .sortWithinPartitions("partition", "offset")
     )
@@ -312,14 +320,14 @@ def _replayer(
         rows = ArrowRows(_ROWS)
         partition: _Partition | None = None
         for batch in batches:
-            for number, offset, ts_ms, key, value in zip(
+            for number, offset, ts_ms, key, value, leader_epoch in zip(
                 *(column.to_pylist() for column in batch.columns), strict=True
             ):
                 if partition is None or partition.number != number:
                     if partition is not None:
                         partition.finish()
                     partition = _Partition(number, rows, groups, topic_names)
-                partition.add(offset, ts_ms, key, value)
+                partition.add(offset, RawRecord(number, ts_ms, key, value, leader_epoch))
             yield from rows.full(_ROWS_PER_BATCH)
         if partition is not None:
             partition.finish()
@@ -334,18 +342,33 @@ class _Rhythm:
     Of these the 1st, 2nd, 4th, 8th ... are events: how fast the offset moves shows whether records waited.
     """
 
-    __slots__ = ("count", "first_ms", "last_ms", "longest_ms", "value")
+    __slots__ = ("before", "count", "first_ms", "last", "longest_ms", "moved", "sampled_ms")
 
     def __init__(self, ts_ms: int, value: bytes) -> None:
-        self.first_ms = self.last_ms = ts_ms
+        self.first_ms = self.sampled_ms = ts_ms
+        self.before = self.moved = self.last = (ts_ms, value)
         self.longest_ms = 0
         self.count = 1
-        self.value = value
 
-    def add(self, ts_ms: int, value: bytes) -> None:
-        self.longest_ms = max(self.longest_ms, ts_ms - self.last_ms)
-        self.last_ms, self.value = ts_ms, value
+    def add(self, ts_ms: int, value: bytes) -> bool:
+        """Take the next one; whether it is to be an event."""
+        self.longest_ms = max(self.longest_ms, ts_ms - self.last[0])
+        if value[_OFFSET] != self.last[1][_OFFSET]:
+            self.before, self.moved = self.last, (ts_ms, value)
+        self.last = (ts_ms, value)
         self.count += 1
+        if self.count & (self.count - 1):
+            return False
+        self.sampled_ms = ts_ms
+        return True
+
+    def untold(self) -> Sequence[tuple[int, bytes]]:
+        """Those next to the end which are no events yet, and the last one, which says how the others were."""
+        ends = dict.fromkeys((self.before, self.moved, self.last))
+        return [each for each in ends if each[0] > self.sampled_ms or each is self.last]
+
+    def interval_ms(self) -> float:
+        return (self.last[0] - self.first_ms) / (self.count - 1)
 
 
 class _Partition:
@@ -363,13 +386,15 @@ class _Partition:
         self._offsets: Counter[tuple[str, int]] = Counter()
         self._last_commit: tuple[str, int] | None = None
         self._rhythms: dict[str, dict[bytes, _Rhythm]] = {}
+        self._leader_epochs: dict[str, int] = {}
         self._told: dict[str, _Rhythm] = {}
         """Of the last departure, by name of the partition."""
         self._records = 0
         self._events = 0
 
-    def add(self, offset: int, ts_ms: int, key: bytes | None, value: bytes | None) -> None:
+    def add(self, offset: int, record: RawRecord) -> None:
         """Take the next record."""
+        key, value = record.key, record.value
         if offset < 0:
             self._is_silent = True
         else:
@@ -382,22 +407,27 @@ class _Partition:
         if record_type in _OFFSET_TYPES:
             assert key is not None
             if value is not None:
-                self._commit(key, value, ts_ms)
+                self._commit(record, key, value)
+            elif self._has_moved(record, key):
+                self._keep(self._recorder.add(record))
             return
         if key is not None and (record_type == _CLASSIC_GROUP or (value is None and record_type in _MEMBER_TYPES)):
             self._tell_last_commits(_group_of(key))
         if key is not None and record_type != _PENDING_OFFSET:
             self._latest.pop(key, None)
             if value is not None:
-                self._latest[key] = (ts_ms, value)
-        self._keep(self._recorder.add(RawRecord(self.number, ts_ms, key, value)))
+                self._latest[key] = (record.timestamp_ms, value)
+        if key is not None:
+            self._has_moved(record, key)
+        self._keep(self._recorder.add(record))
 
     def finish(self) -> None:
         """The records of this run are all there."""
         self._keep(self._recorder.finish())
         add = self._rows.add
         for order, (key, (ts_ms, value)) in enumerate(self._latest.items()):
-            add("state", None, self.number, order, ts_ms, key, value, None, None, None)
+            leader_epoch = self._leader_epochs.get(_group_of(key))
+            add("state", None, self.number, order, ts_ms, key, value, None, leader_epoch, None)
         for (group_id, minute_ms), commits in self._commits.items():
             offsets = self._offsets[group_id, minute_ms]
             add("commits", group_id, self.number, None, minute_ms, None, None, None, commits, offsets)
@@ -406,19 +436,27 @@ class _Partition:
         for reason, count in self._recorder.counts.skipped.items():
             add("left_out", None, self.number, None, None, None, None, reason, count, None)
 
-    def _commit(self, key: bytes, value: bytes, ts_ms: int) -> None:
+    def _has_moved(self, record: RawRecord, key: bytes) -> bool:
+        """Whether another coordinator wrote it than the group's last record."""
+        group_id = _group_of(key)
+        if record.leader_epoch is None or self._leader_epochs.get(group_id) == record.leader_epoch:
+            return False
+        self._leader_epochs[group_id] = record.leader_epoch
+        return True
+
+    def _commit(self, record: RawRecord, key: bytes, value: bytes) -> None:
         """A commit of several partitions is several records of one time."""
+        ts_ms = record.timestamp_ms
         group_id = _group_of(key)
         if not self._wants(group_id):
             return
         rhythms = self._rhythms.setdefault(group_id, {})
         rhythm = rhythms.get(key)
-        if rhythm is not None:
-            rhythm.add(ts_ms, value)
-        else:
-            rhythm = rhythms[key] = _Rhythm(ts_ms, value)
-        if rhythm.count & (rhythm.count - 1) == 0:
-            self._keep(self._recorder.add(RawRecord(self.number, ts_ms, key, value)))
+        if rhythm is None:
+            rhythms[key] = _Rhythm(ts_ms, value)
+        is_event = rhythm is None or rhythm.add(ts_ms, value)
+        if self._has_moved(record, key) or is_event:
+            self._keep(self._recorder.add(record))
         place = group_id, ts_ms - ts_ms % _MINUTE_MS
         self._offsets[place] += 1
         if (group_id, ts_ms) != self._last_commit:
@@ -432,8 +470,8 @@ class _Partition:
         self._keep(self._recorder.end_of_partition(self.number))
         self._told = {_partition_of(key): rhythm for key, rhythm in rhythms.items() if rhythm.count > 1}
         for key, rhythm in rhythms.items():
-            if rhythm.count > 1:
-                self._keep(self._recorder.add(RawRecord(self.number, rhythm.last_ms, key, rhythm.value)))
+            for ts_ms, value in rhythm.untold():
+                self._keep(self._recorder.add(RawRecord(self.number, ts_ms, key, value)))
         self._keep(self._recorder.end_of_partition(self.number))
         self._told = {}
 
@@ -455,8 +493,8 @@ class _Partition:
         if not rhythms:
             return {"sampled": True}
         longest = max(rhythms, key=lambda each: each.count)
-        interval_ms = (longest.last_ms - longest.first_ms) / (longest.count - 1)
-        return {"sampled": True, "commits": longest.count, "interval_ms": interval_ms, "longest_ms": longest.longest_ms}
+        told = {"commits": longest.count, "interval_ms": longest.interval_ms(), "longest_ms": longest.longest_ms}
+        return {"sampled": True, **told}
 
 
 def _partition_of(key: bytes) -> str:
@@ -468,7 +506,7 @@ def _partition_of(key: bytes) -> str:
 
 def _group_of(key: bytes) -> str:
     """The keys of all records of groups begin with the group's id."""
-    return key[4 : 4 + (key[2] << 8 | key[3])].decode("utf-8", "replace")
+    return key[4 : 4 + int.from_bytes(key[2:4], "big")].decode("utf-8", "replace")
 
 
 def _filter(groups: tuple[str, ...]) -> Callable[[str], bool]:

@@ -67,7 +67,7 @@ def read_ranges(ranges: Iterable[OffsetRange], options: SourceOptions) -> Iterat
         DataLossError: records are gone, and failOnDataLoss is on.
         Kip848Error: they could not be read.
     """
-    schema = arrow_records(include_headers=options.include_headers)
+    schema = arrow_records(include_headers=options.include_headers, include_leader_epoch=options.include_leader_epoch)
     reader = _reader(options)
     left = list(ranges)
     while left:
@@ -100,8 +100,10 @@ def to_arrow(messages: list[Message], source: OffsetRange, schema: pa.Schema) ->
         # confluent_kafka counts from 0 = none, Kafka and Spark from -1 = none.
         _timestamp_types(kinds),
     ]
-    if len(schema) > len(columns):
+    if "headers" in schema.names:
         columns.append(pa.array([_headers(message) for message in messages], schema.field("headers").type))
+    if "leaderEpoch" in schema.names:
+        columns.append(pa.array(list(map(Message.leader_epoch, messages)), pa.int32()))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 

@@ -67,8 +67,11 @@ class KafkaGroupSource(DataSource):
 
     def schema(self) -> StructType:
         """Columns as Spark's Kafka source has them."""
-        wanted = str(self.options.get("includeHeaders", "false")).strip().lower() == "true"
-        return record_schema(include_headers=wanted)
+        headers, leader_epoch = (
+            str(self.options.get(name, "false")).strip().lower() == "true"
+            for name in ("includeHeaders", "includeLeaderEpoch")
+        )
+        return record_schema(include_headers=headers, include_leader_epoch=leader_epoch)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For ``spark.read``."""

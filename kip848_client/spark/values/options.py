@@ -64,6 +64,7 @@ class SourceOptions(Confidential, frozen=True):
     commit: bool
     fail_on_data_loss: bool
     include_headers: bool
+    include_leader_epoch: bool
     rows_max: int | None
     rows_min: int | None
     trigger_delay_ms_max: int
@@ -107,6 +108,7 @@ _OTHERS: Final = (
     "startingOffsetsByTimestampStrategy",
     "failOnDataLoss",
     "includeHeaders",
+    "includeLeaderEpoch",
     "maxOffsetsPerTrigger",
     "minOffsetsPerTrigger",
     "maxTriggerDelay",
@@ -209,6 +211,7 @@ def parse_options(options: Mapping[str, str], *, streaming: bool, cores: int | N
         commit=commit == "group",
         fail_on_data_loss=reader.flag("failOnDataLoss", default=True),
         include_headers=reader.flag("includeHeaders", default=False),
+        include_leader_epoch=reader.flag("includeLeaderEpoch", default=False),
         rows_max=rows_max,
         rows_min=rows_min,
         trigger_delay_ms_max=reader.duration_ms("maxTriggerDelay", default=15 * 60_000),

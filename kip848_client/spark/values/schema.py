@@ -42,17 +42,20 @@ _HEADERS: Final = StructField(
 RECORDS_WITH_HEADERS: Final = StructType([*RECORDS.fields, _HEADERS])
 """The same with ``includeHeaders``; headers are null for a record without any."""
 
+_LEADER_EPOCH: Final = StructField("leaderEpoch", IntegerType())
 
-def record_schema(*, include_headers: bool) -> StructType:
+
+def record_schema(*, include_headers: bool, include_leader_epoch: bool = False) -> StructType:
     """The schema of the source."""
-    return RECORDS_WITH_HEADERS if include_headers else RECORDS
+    schema = RECORDS_WITH_HEADERS if include_headers else RECORDS
+    return StructType([*schema.fields, _LEADER_EPOCH]) if include_leader_epoch else schema
 
 
-def arrow_records(*, include_headers: bool) -> pa.Schema:
+def arrow_records(*, include_headers: bool, include_leader_epoch: bool = False) -> pa.Schema:
     """The Arrow schema that Spark expects for `record_schema`; it compares for equality, metadata included."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    schema = record_schema(include_headers=include_headers)
+    schema = record_schema(include_headers=include_headers, include_leader_epoch=include_leader_epoch)
     if "timezone" not in inspect.signature(to_arrow_schema).parameters:
         return to_arrow_schema(schema)  # before Spark 4.2 it is UTC always
     return to_arrow_schema(schema, timezone="UTC")
