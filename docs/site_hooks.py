@@ -84,9 +84,26 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """End what stands before a block of code with one colon, and leave out bases that are not public."""
+    """Let names break between their words, end what stands before code with one colon, and hide private bases."""
     html = html.replace("::</p>", ":</p>")
+    html = "".join(
+        part if part.startswith("<pre") else _breakable(part) for part in re.split(r"(?s)(<pre.*?</pre>)", html)
+    )
     return re.sub(r'<p class="doc doc-class-bases">\s*Bases: <code>(<[^>]*>)*_\w+(<[^>]*>)*</code></p>', "", html)
+
+
+def _breakable(html: str) -> str:
+    """Let code of twenty characters and more be broken after a dot and the like, and between ``Long`` and ``Name``.
+
+    Shorter code stays in one line.
+    """
+    html = re.sub(r"<code>([^<]{1,19})</code>", r'<code class="short">\1</code>', html)
+    spots = r"(?<=[\w\]])([._=/:,(-]+)(?=\w)|(?<=[a-z])()(?=[A-Z][a-z])"
+    return re.sub(
+        r"<code>([^<]{20,})</code>",
+        lambda code: f"<code>{re.sub(spots, lambda spot: f'{spot[0]}<wbr>', code[1])}</code>",
+        html,
+    )
 
 
 def _examples() -> list[Path]:
@@ -108,6 +125,7 @@ def _example(example: Path) -> str:
 def _readme() -> str:
     """README, with its links as they are inside docs/."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
+    text = re.sub(r"\]\(examples/(\w+)\.py\)", r"](examples/\1.md)", text)
     return re.sub(r"\]\(docs/", "](", text)
 
 
@@ -190,9 +208,14 @@ def _events() -> str:
     lines = ["# Events", "", "How to get them is on the page [observability](../observability.md).", ""]
     for title, events in parts.items():
         lines += [f"## {title}", "", "| event | fields |", "| --- | --- |"]
-        lines += [f"| `{name}` | {fields.replace('|', chr(92) + '|')} |" for name, fields in events.items()]
+        lines += [f"| `{name}` | {_cell(fields)} |" for name, fields in events.items()]
         lines.append("")
     return "\n".join(lines)
+
+
+def _cell(text: str) -> str:
+    """A text in a cell of a table: braces at its end would be attributes of the cell, and go."""
+    return re.sub(r"([{}|<>])", lambda found: f"&#{ord(found[0])};", text)
 
 
 def _metrics() -> str:
@@ -205,7 +228,7 @@ def _metrics() -> str:
     lines = ["# Metrics", "", "How to get them is on the page [observability](../observability.md).", ""]
     for title, metrics in parts.items():
         lines += [f"## {title}", "", "| metric | tells |", "| --- | --- |"]
-        lines += [f"| `{name}` | {text} |" for name, text in metrics.items()]
+        lines += [f"| `{name}` | {_cell(text)} |" for name, text in metrics.items()]
         lines.append("")
     return "\n".join(lines)
 
