@@ -13,6 +13,7 @@ KAFKA_PYTHON = f"{EMBEDDED}/test_kafka_python.py"
 JAVA = f"{EMBEDDED}/test_java_clients.py"
 PEERS = f"{EMBEDDED}/test_peers.py"
 FRANZ_GO = "test_franz_go_shares_a_group_dies_and_meets_a_member_of_the_new_protocol"
+FRANZ_GO_TRANSACTIONS = "test_franz_go_copies_records_in_transactions_of_a_member_of_the_new_protocol"
 SARAMA = "test_sarama_writes_a_transaction_and_reads_it_in_a_group"
 CLASSIC = f"{EMBEDDED}/test_classic_groups.py::test_a_member_reads_everything_commits_and_leaves"
 COLUMNS = ("records", "classic groups", "KIP-848 groups", "transactions", "administration")
@@ -58,7 +59,10 @@ PROOFS: dict[str, dict[str, str]] = {
         "classic groups": f"{EMBEDDED}/test_peers.py::test_a_client_of_another_make_reads_everything",
     },
     "kafka-go": {"records": f"{EMBEDDED}/test_peers.py::test_a_client_of_another_make_reads_everything"},
-    "franz-go": dict.fromkeys(("records", "classic groups"), f"{PEERS}::{FRANZ_GO}"),
+    "franz-go": {
+        **dict.fromkeys(("records", "classic groups"), f"{PEERS}::{FRANZ_GO}"),
+        **dict.fromkeys(("KIP-848 groups", "transactions"), f"{PEERS}::{FRANZ_GO_TRANSACTIONS}"),
+    },
     "Sarama": dict.fromkeys(("records", "classic groups", "transactions", "administration"), f"{PEERS}::{SARAMA}"),
 }
 """Client -> column -> the file, or the test, that decides the cell."""

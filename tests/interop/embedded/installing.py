@@ -19,6 +19,7 @@ GO_MODULES: Final = {
     "kafka_go": "kafka-go-0.4.47",
     "franz_go": "franz-go-1.18.1",
     "franz_go_share": "franz-go-1.22.3",
+    "franz_go_transactions": "franz-go-transactions-1.22.3",
     "sarama": "sarama-1.45.1",
 }
 """Folder of a program in Go -> what its build is called in the cache."""

@@ -158,6 +158,19 @@ def test_franz_go_shares_a_group_dies_and_meets_a_member_of_the_new_protocol(
 @pytest.mark.kafka
 @pytest.mark.slow
 @pytest.mark.timeout(INSTALL_TIMEOUT_S + 3 * READ_TIMEOUT_S)
+def test_franz_go_copies_records_in_transactions_of_a_member_of_the_new_protocol(broker: EmbeddedBroker) -> None:
+    """A service in Go that wants exactly once has results and offsets in one transaction."""
+    broker.topics.create("copies")
+    run(*go_program("franz_go_transactions"), broker.bootstrap_servers, "orders", "copies", str(len(VALUES)))
+    assert [record.value for record in broker.records("copies")] == [value.encode() for value in VALUES]
+    assert broker.groups.committed("g") == {Place("orders", 0): len(VALUES)}
+    assert broker.requests.of("ConsumerGroupHeartbeat", group="g")
+    assert not broker.requests.of("JoinGroup")
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+@pytest.mark.timeout(INSTALL_TIMEOUT_S + 3 * READ_TIMEOUT_S)
 def test_franz_go_reads_every_acknowledged_record_over_a_rolling_kill() -> None:
     """It follows leaders and coordinators by its own rules: one wrong answer would strand it at a dead node."""
     count = 6
