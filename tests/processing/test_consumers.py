@@ -15,6 +15,7 @@ import tenacity
 from confluent_kafka import Producer
 
 from kip848_client import AsyncConsumer, Consumer, DeadLetters, processing_cancelled
+from kip848_client.client.processing.access import ConsumerAccess
 from kip848_client.errors import ConfigError, IllegalStateError, ListenerError, ProcessingError
 from kip848_client.testing import EmbeddedBroker, NewRecord
 from tests.support.waiting import wait_until
@@ -64,6 +65,34 @@ def test_tasks_run_at_once_and_in_the_order_of_their_keys(
     assert most == 10, "one for each key"
     assert all(offsets == sorted(offsets) for offsets in seen.values())
     assert kip848_broker.groups.committed("g")["orders", 0] == 200
+
+
+def test_a_full_buffer_costs_no_calls_of_the_consumer(
+    kip848_broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy machine each call waits for its thread: with few slots process() waited most of the time."""
+    _filled(kip848_broker, 2_000)
+    wanted: list[int] = []
+    consume = ConsumerAccess.consume
+
+    def counted(access: ConsumerAccess, count: int, timeout_s: float) -> list[Any]:
+        wanted.append(count)
+        return consume(access, count, timeout_s)
+
+    monkeypatch.setattr(ConsumerAccess, "consume", counted)
+
+    async def main() -> None:
+        async with AsyncConsumer(_conf(kip848_broker)) as consumer:
+
+            async def handle(message: Any) -> None:
+                if message.offset() == 1_999:
+                    consumer.hand_over()
+
+            await consumer.subscribe(["orders"])
+            await consumer.process(handle, concurrency=10)
+
+    asyncio.run(main())
+    assert wanted.count(0) < len(wanted) / 4
 
 
 def test_a_new_owner_repeats_only_what_was_not_done(kip848_broker: EmbeddedBroker) -> None:
