@@ -5,6 +5,8 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+import struct
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,6 +19,7 @@ from kip848_client.cli.serving.control_port import ControlPort
 from kip848_client.clock import ManualClock
 from kip848_client.errors import ConfigError
 from kip848_client.testing import EmbeddedBroker
+from tests.support.waiting import wait_until
 
 Ask = Callable[..., tuple[int, Any]]
 
@@ -142,6 +145,22 @@ def test_what_is_no_call_is_refused_in_json_too(
             answer.begin()
             assert (answer.status, answer.getheader("Allow")) == (status, allowed)
             assert json.loads(answer.read())["message"]
+
+
+def test_a_client_that_goes_away_leaves_no_traceback(broker: EmbeddedBroker, capfd: pytest.CaptureFixture[str]) -> None:
+    """A test that gives up a wait must not fill the broker's log."""
+    with ControlPort(broker, "127.0.0.1", 0) as port:
+        host, number = port.url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(number)), 30) as connection:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close resets
+            connection.sendall(b"POST /topics/list HTTP/1.1\r\nContent-Length: 2\r\n\r\n{")
+            wait_until(lambda: any(map(_serves, threading.enumerate())), what="a thread for it")
+        wait_until(lambda: not any(map(_serves, threading.enumerate())), what="its end")
+    assert capfd.readouterr().err == ""
+
+
+def _serves(thread: threading.Thread) -> bool:
+    return "process_request_thread" in thread.name
 
 
 def test_records_keep_bytes_that_are_no_text(broker: EmbeddedBroker, ask: Ask) -> None:

@@ -14,6 +14,7 @@ import hmac
 import ipaddress
 import json
 import socket
+import sys
 from collections.abc import Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -98,6 +99,11 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False  # a call that waits for a group must not hold up the end of the broker
     request_queue_size = 128
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing of a client that went away, as one does whose time for a wait is over."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]  # a socket, as it came
 
 
 class _Handler(BaseHTTPRequestHandler):
