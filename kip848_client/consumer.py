@@ -51,6 +51,7 @@ from kip848_client.client.group.translation import (
     seek_position,
 )
 from kip848_client.client.records.data_plane import (
+    LIBRDKAFKA_CLOSED,
     OFFSET_INVALID,
     KafkaException,
     TopicPartition,
@@ -511,6 +512,10 @@ class Consumer(Generic[K_co, V_co]):
                     fetcher.on_the_way = False
                 elif deadline_s <= time.monotonic():
                     return []
+        except RuntimeError as error:
+            if group.closed and str(error) == LIBRDKAFKA_CLOSED:
+                return []  # by a signal handler that interrupted this call
+            raise
         finally:
             thread.end_poll()
 

@@ -62,7 +62,13 @@ from kip848_client.broker.topics.records import (
 )
 from kip848_client.broker.topics.topic_names import KnownTopics
 from kip848_client.clock import Clock, SystemClock
-from kip848_client.errors import ConfigError, IllegalStateError, MessageValueError, RequestTimeoutError
+from kip848_client.errors import (
+    ArgumentTypeError,
+    ConfigError,
+    IllegalStateError,
+    MessageValueError,
+    RequestTimeoutError,
+)
 from kip848_client.faults import Action, Subject
 from kip848_client.journal import Journal, NullJournal
 
@@ -164,6 +170,8 @@ class EmbeddedBroker:
         self._racks: Final = tuple(racks)
         self._topics_at_start: dict[str, int] = topic_counts(topics)
         self._data_dir: Final = Path(data_dir) if data_dir is not None else None
+        if isinstance(clock, type):
+            raise ArgumentTypeError(f"clock is the class {clock.__name__}; give an instance of it: {clock.__name__}()")
         self._clock: Clock = clock or SystemClock()
         self._journal: Final[Journal] = journal or NullJournal()
         self._events: Final = BrokerEvents(self._journal, clock=self._clock)

@@ -33,7 +33,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from kip848_client.error_codes import ErrorCode, error_name
-from kip848_client.errors import ConfigError
+from kip848_client.errors import ArgumentTypeError, ConfigError
 from kip848_client.wire.schema import Request, Response
 
 __all__ = [
@@ -192,8 +192,12 @@ def error(code: int, message: str | None = None, *, applied: bool = False) -> Ac
         applied: apply the request, and answer with the error nevertheless.
 
     Raises:
-        ConfigError: *code* is 0 or no int16.
+        ConfigError: *code* is 0 or no int16; a wrong type is an `ArgumentTypeError`.
     """
+    given: object = code
+    if not isinstance(given, int):
+        named = f"; write ErrorCode.{given}" if given in ErrorCode.__members__ else ""
+        raise ArgumentTypeError(f"error({given!r}): an error code is an ErrorCode, or another int16{named}")
     if not -(2**15) <= code < 2**15 or code == ErrorCode.NONE:
         raise ConfigError(f"error({code}): an error code is an int16 other than 0")
     return Error(code, message, applied)

@@ -9,11 +9,12 @@ from __future__ import annotations
 import difflib
 import random
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, get_args
 
 import msgspec
 
-from kip848_client.errors import ConfigError
+from kip848_client.errors import ArgumentTypeError, ConfigError
+from kip848_client.faults import actions
 from kip848_client.faults.actions import Action
 from kip848_client.faults.subject import Item, Subject, api_keys
 from kip848_client.wire.api_keys import ApiKey
@@ -140,6 +141,11 @@ class Rule:
     ) -> None:
         if not script:
             raise ConfigError("a fault rule needs an action: error(...), drop(), lose_reply(), ...")
+        for action in script:
+            if not isinstance(action, get_args(Action)):
+                name = getattr(action, "__name__", None)
+                called = f"; write {name}()" if name in actions.__all__ else ""
+                raise ArgumentTypeError(f"{action!r} is not an action of a fault rule{called}")
         if nth < 1:
             raise ConfigError(f"nth={nth}: requests are counted from 1")
         if times is not None and times < 1:

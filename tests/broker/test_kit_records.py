@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 from kip848_client import EmbeddedBroker
 from kip848_client.broker.topics.records import partition_for
 from kip848_client.clock import ManualClock
-from kip848_client.errors import BrokerError, ErrorCode, MessageValueError, RequestTimeoutError
+from kip848_client.errors import BrokerError, ConfigError, ErrorCode, MessageValueError, RequestTimeoutError
 from kip848_client.testing import NewRecord
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -113,6 +113,10 @@ def test_a_wrong_topic_partition_or_value_is_told(kip848_broker: EmbeddedBroker)
         assert refused.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     with pytest.raises(MessageValueError, match="the value is dict"):
         kip848_broker.produce("orders", {"what": "tea"})  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"clock is the class ManualClock; give an instance of it: ManualClock\(\)"):
+        EmbeddedBroker(clock=ManualClock)  # type: ignore[arg-type]
+    with pytest.raises(MessageValueError, match=r"the headers have 'trace'; give pairs"):
+        kip848_broker.produce("orders", "tea", headers=["trace"])  # type: ignore[list-item]
     with pytest.raises(MessageValueError, match="takes several records"):
         kip848_broker.produce_many("orders", "tea")
     assert kip848_broker.records("orders") == ()

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from kip848_client.errors import ConfigError, ErrorCode
-from kip848_client.faults import ALWAYS, FaultBook, Match, Rule, Subject, error, pass_through, select_apis
+from kip848_client.errors import ArgumentTypeError, ConfigError, ErrorCode
+from kip848_client.faults import ALWAYS, FaultBook, Match, Rule, Subject, close, error, pass_through, select_apis
 from kip848_client.faults.actions import Action
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -240,3 +240,11 @@ def test_a_rule_tells_what_it_does_and_did() -> None:
         "OffsetCommit group='g' when ...: error COORDINATOR_LOAD_IN_PROGRESS(14), "
         "error COORDINATOR_NOT_AVAILABLE(15) (2 times; 0 matched, 0 hit)"
     )
+
+
+def test_what_is_no_action_is_refused_when_the_rule_is_made() -> None:
+    """``close`` without brackets was taken, and failed in the broker; the name of a code was a bare TypeError."""
+    with pytest.raises(ArgumentTypeError, match=r"is not an action of a fault rule; write close\(\)"):
+        Rule(Match(), [close])  # type: ignore[list-item]
+    with pytest.raises(ArgumentTypeError, match=r"write ErrorCode\.NOT_COORDINATOR"):
+        error("NOT_COORDINATOR")  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import concurrent.futures
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -196,7 +196,11 @@ def _as_kept(topic: str, partition: int, record: Record) -> BrokerRecord:
 
 
 def _pairs(headers: Headers) -> Iterable[tuple[str, Content]]:
-    return headers.items() if isinstance(headers, Mapping) else headers
+    given: Iterable[Any] = headers.items() if isinstance(headers, Mapping) else headers
+    for pair in given:
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise MessageValueError(f"the headers have {pair!r}; give pairs (name, value), or a dictionary")
+        yield pair[0], pair[1]
 
 
 def _bytes(content: Content, what: str) -> bytes | None:

@@ -71,7 +71,8 @@ class OneThread:
             raise forked_process_error()
         if holder != me:
             raise IllegalStateError(
-                "two threads are inside one consumer; give each thread its own, or guard all calls with a lock"
+                "two threads are inside one consumer; give each thread its own, or guard all calls with a lock. To end "
+                "the loop of another thread call hand_over()"
             )
         caller = sys._getframe(1)
         if not self._depth or not is_inside(caller, self._outermost):  # or it was interrupted on its way out

@@ -49,6 +49,7 @@ from kip848_client.model import NamedPartition, OffsetAndMetadata
 from kip848_client.wire.sasl.oauth_tokens import OAuthTokens
 
 __all__ = [
+    "LIBRDKAFKA_CLOSED",
     "OFFSET_BEGINNING",
     "OFFSET_END",
     "OFFSET_INVALID",
@@ -75,6 +76,9 @@ __all__ = [
     "public_commit",
     "translate",
 ]
+
+LIBRDKAFKA_CLOSED: Final = "Consumer closed"
+"""Text of the RuntimeError that a closed consumer of confluent_kafka raises."""
 
 _UNKNOWN_KEY: Final = re.compile(r'No such configuration property: "([^"]+)"')
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from kip848_client import EmbeddedBroker
+from kip848_client import EmbeddedBroker, IllegalStateError
 from kip848_client.error_codes import ErrorCode
 from kip848_client.faults.actions import error
 from kip848_client.journal import MemoryJournal
@@ -52,3 +54,22 @@ def test_a_group_that_cannot_be_described_is_left_all_the_same(
 
     (event,) = [event for event in journal.events if event.event == "hand_over_failed"]
     assert "cannot be described" in str(event.fields["reason"])
+
+
+def test_a_signal_handler_that_closes_ends_the_poll_that_it_interrupts(
+    broker: EmbeddedBroker, make_consumer: MakeConsumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """confluent_kafka's RuntimeError "Consumer closed" came out of poll(), which no handler of exceptions expects."""
+    consumer = make_consumer().raw
+    consumer.subscribe(["orders"])
+    fetcher = consumer._fetcher
+    read = fetcher.read
+
+    def interrupted(count: int, *, timeout_s: float) -> Any:
+        consumer.close()
+        return read(count, timeout_s=timeout_s)
+
+    monkeypatch.setattr(fetcher, "read", interrupted)
+    assert consumer.poll(10) is None
+    with pytest.raises(IllegalStateError, match="closed"):
+        consumer.poll(0)
