@@ -97,7 +97,8 @@ class BrokerAcls:
     def _with_access(self, function: Callable[[Access], ResultT]) -> ResultT:
         if not self._config.authorizer:
             raise IllegalStateError(
-                "this broker allows everything; make it with acls=True, or with authorizer.class.name=standard"
+                "this broker allows everything; make it with acls=True, or set authorizer.class.name=standard and "
+                "super.users"
             )
 
         def run(state: BrokerState) -> ResultT:

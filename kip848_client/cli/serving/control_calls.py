@@ -11,6 +11,7 @@ import functools
 import inspect
 import itertools
 import operator
+import re
 from collections import OrderedDict
 from collections.abc import Callable
 from types import GenericAlias
@@ -466,6 +467,7 @@ def _call(path: str, function: Callable[..., object], room: str | None) -> Call:
     title = path.replace("/", " ").title().replace(" ", "").replace("_", "")
     arguments = msgspec.defstruct(title, fields, kw_only=True, forbid_unknown_fields=True)
     text = (inspect.getdoc(function) or "").partition("\nRaises:")[0].strip()
+    text = re.sub(r"\bNone\b", "null", text)
     return Call(path, arguments, result_type(hints["return"]), text, function, room)
 
 
