@@ -74,3 +74,11 @@ def test_a_finding_that_is_invented_is_refused(invented: Mapping[str, Any], told
 def test_a_partition_that_is_left_out_is_missed(which: list[str]) -> None:
     """A finding about one partition says nothing about another."""
     assert "not found" in _wrong({**TRUE, "which": which})
+
+
+def test_a_member_that_was_removed_and_came_back_is_missed() -> None:
+    """That it has its partitions again is no reason to overlook the minute without a reader."""
+    verdict = Verdict()
+    late = DiaryEntry("g", "late", 10_000, ["a"], 33_000, departures=1, joins=1)
+    judge_group(verdict, [late], [Gap("t-0", 10_000, 28_000, "a", "a")], [])
+    assert [each.partition(":")[0] for each in verdict.wrong] == ["not found"]

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from tests.interop.real.ledger import Entry
-from tests.soak.diary.groups import PARTITIONS, Act, DiaryEntry
+from tests.soak.diary.groups import PARTITIONS, SESSION_S, Act, DiaryEntry
 
 STILL_MS: Final = 1_000.0
 _PAUSE_MS: Final = 100.0
@@ -126,8 +126,7 @@ def judge_group(
         verdict.gaps += 1
         if any(_tells(each, gap) for each in still):
             verdict.found += 1
-        elif gap.before == gap.after:
-            entry = _act_at(diary, gap.start_ms)
+        elif gap.before == gap.after and not _was_removed(gap, entry := _act_at(diary, gap.start_ms)):
             verdict.unseen[entry.act if entry else "nothing was done"] += 1
         elif _paused_for_longer_before(gap, gaps):
             verdict.unseen["it had paused for longer before"] += 1
@@ -210,6 +209,11 @@ def _truth_ms(finding: Mapping[str, Any], gaps: Sequence[Gap]) -> float:
 def _tells(finding: Mapping[str, Any], gap: Gap) -> bool:
     start_ms, ms = float(finding["start_ms"]), float(finding["ms"] or 0.0)
     return gap.partition in finding["which"] and start_ms < gap.end_ms and gap.start_ms < start_ms + ms
+
+
+def _was_removed(gap: Gap, entry: DiaryEntry | None) -> bool:
+    """Whether the member had gone in between, and came back."""
+    return entry is not None and bool(entry.departures) and gap.before in entry.who and gap.ms > SESSION_S * 1_000
 
 
 def _paused_for_longer_before(gap: Gap, gaps: Sequence[Gap]) -> bool:
