@@ -50,7 +50,8 @@ def test_a_stream_without_a_broker_fails_and_names_the_address(
 
 def test_a_batch_without_a_broker_fails_and_names_the_address(closed_address: str) -> None:
     """The error names the address and the settings to check, so that the user need not guess."""
-    chosen = parse_options(options(closed_address, SOON, streaming=False), streaming=False)
+    tried_for_long = {"kafka.default.api.timeout.ms": 1_500}  # so that the last attempt is refused, and not too late
+    chosen = parse_options(options(closed_address, tried_for_long, streaming=False), streaming=False)
     with pytest.raises(
         Kip848Error,
         match=rf"no broker answered in \d+ s; bootstrap.servers is {closed_address}.*refused.*security.protocol is",

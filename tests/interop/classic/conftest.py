@@ -123,7 +123,7 @@ class Scene:
 
     def wait_until_all_is_read(self) -> None:
         """Wait until every record was read at least once."""
-        wait_until(lambda: len(self.read) >= self.produced, what=f"{self.produced} records", timeout_s=60)
+        wait_until(lambda: len(self.read) >= self.produced, what=f"{self.produced} records")
 
     @contextmanager
     def records_flowing(self) -> Iterator[None]:
@@ -155,7 +155,7 @@ class Scene:
             now = Counter(partition for _, partition, _ in self.read)
             return all(now[partition] >= before[partition] + 10 for partition in range(PARTITIONS))
 
-        wait_until(has_grown, what="more records of every partition", timeout_s=60)
+        wait_until(has_grown, what="more records of every partition")
 
     def wait_for_owned(self, *members: Member, shares: tuple[int, ...], partitions: int = PARTITIONS) -> None:
         """Wait until *members* have all partitions, so many each in any order."""
@@ -168,7 +168,7 @@ class Scene:
                 and sum(shares) <= partitions
             )
 
-        wait_until(are_shared, what=f"shares of {shares}", timeout_s=60)
+        wait_until(are_shared, what=f"shares of {shares}")
 
 
 @pytest.fixture(params=["embedded", pytest.param("kafka", marks=pytest.mark.kafka)])
