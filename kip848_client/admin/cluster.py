@@ -209,12 +209,16 @@ class Call:
         Raises:
             ConnectionLostError, RequestTimeoutError: there is none.
         """
+        lost: ConnectionLostError | None = None
         while True:
             try:
                 connection = await self._cluster.sender.any_broker(timeout_ms=self.left_ms)
             except (ConnectionLostError, RequestTimeoutError) as error:
+                if isinstance(error, ConnectionLostError):
+                    lost = error
                 if isinstance(error, AuthenticationError) or not self._cluster.patient or not await self.pause():
-                    raise self._unreachable(error) from error
+                    told = lost or error  # the last attempt may have had no time
+                    raise self._unreachable(told) from told
                 continue
             self._cluster.patient = True
             return Node(self, connection)

@@ -104,6 +104,20 @@ async def test_silent_brokers_are_not_waited_for_in_turn(tasks: TaskGroup) -> No
     assert bench.clock.now_ms() <= 1_000
 
 
+async def test_an_attempt_without_time_does_not_hide_why_none_succeeds(tasks: TaskGroup) -> None:
+    """ "No time left to connect" says nothing about the broker that is down."""
+
+    async def open_connection(**_: object) -> FakeConnection:
+        if bench.clock.now_ms():
+            raise RequestTimeoutError("no connection in 3 ms")
+        bench.clock.advance(4_700)
+        raise ConnectionLostError("refused")
+
+    bench = Bench(open_connection, tasks, bootstrap=[("a", 1)])
+    with pytest.raises(ConnectionLostError, match="refused"):
+        await bench.sender.send_any(REQUEST, timeout_ms=5_000)
+
+
 async def test_a_request_that_is_given_up_while_it_connects_leaves_no_connection_open(tasks: TaskGroup) -> None:
     """A time-out in that moment would be a warning in a program whose warnings are errors."""
     connection = FakeConnection(answers)

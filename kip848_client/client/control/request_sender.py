@@ -283,12 +283,15 @@ class RequestSender:
             attempting.cancel_scope.cancel()
 
     async def _take_part(self, race: _Race, ended: anyio.Event, deadline_ms: int) -> None:
+        left_ms = deadline_ms - self._clock.now_ms()
         try:
             connection = await self._open_once(*self._next_address(), deadline_ms=deadline_ms)
             await self._check_cluster(connection, deadline_ms=deadline_ms)
         except Exception as error:  # noqa: BLE001  raised by `_open_any`, outside of the group that would wrap it
             # Another bootstrap server may still lead to our cluster.
             is_final = not (_is_worth_another_attempt(error) or isinstance(error, OtherClusterError))
+            if race.failure is not None and left_ms < _SILENT_MS and isinstance(error, RequestTimeoutError):
+                error = race.failure  # this attempt had no time, and the one before tells why none succeeds
             race.failed(error, ended, final=is_final)
             return
         if race.over.is_set():
