@@ -12,7 +12,7 @@ from typing import Final, Literal, NamedTuple, TypeVar
 
 from kip848_client.plain_text import counted
 from kip848_client.report.figures import Handover, Rebalance
-from kip848_client.report.lives import SESSION_MS_MAX, SESSION_MS_MIN, UNUSUAL_MS_MIN, Arrival, Departure
+from kip848_client.report.lives import SESSION_MS_MAX, UNUSUAL_MS_MIN, Arrival, Departure
 from kip848_client.report.summary import duration
 from kip848_client.report.timeline import Timeline
 
@@ -24,6 +24,8 @@ NAMED: Final = 3
 _WORST: Final = ("died", "hung", "late poll", "restart", "left", "")
 _POLL_SHARE: Final = 0.9
 """A member whose last commit was so much of max.poll.interval.ms before it went had not polled since."""
+_SESSION_SHARE: Final = 0.5
+"""A session begins with a heartbeat. The last commit may be later, by less than this share of the session."""
 _FLAPS: Final = 2
 """In a deploy a client is not started more often."""
 _CLASSIC: Final = "classic_rebalance"
@@ -183,10 +185,9 @@ class Story:
             return "died"
         if gone.silent_ms is None or gone.interval_ms is None or gone.unusual_ms is None:
             return ""
-        if gone.silent_ms < min(gone.session_ms or UNUSUAL_MS_MIN, gone.poll_ms or SESSION_MS_MAX):
+        session_ms = _SESSION_SHARE * (gone.session_ms or 0.0)
+        if gone.silent_ms < max(UNUSUAL_MS_MIN, min(session_ms, gone.poll_ms or SESSION_MS_MAX)):
             return "left"
-        if gone.silent_ms < SESSION_MS_MIN:
-            return ""
         return "died" if gone.unusual_ms < gone.silent_ms <= SESSION_MS_MAX + gone.interval_ms else ""
 
     @staticmethod

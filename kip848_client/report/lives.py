@@ -18,8 +18,6 @@ _UNUSUAL: Final = 2.5
 """So many of the usual intervals without a commit are unusual."""
 UNUSUAL_MS_MIN: Final = 1_000.0
 """Shorter times without a commit are never unusual."""
-SESSION_MS_MIN: Final = 2_000.0
-"""No session is shorter: a member that was silent for less has not died."""
 SESSION_MS_MAX: Final = 120_000.0
 """Few sessions are longer: a member that was silent for longer had nothing to commit before."""
 

@@ -128,6 +128,7 @@ def test_a_killed_member_is_found_with_its_cause_and_the_time_that_it_cost(
         (found,) = of_group
         assert found["who"][0].startswith(victim.name)
         truth_ms = scene.unread_ms(victim)
-        assert SESSION_MS / 2 < truth_ms <= found["ms"] + 50 < truth_ms + 1_000, (scene.kind, truth_ms, found)
-        assert abs(found["start_ms"] - scene.killed_ms) < 1_000
+        # The bound is longer by one time between two commits and by one commit: seconds, if the machine is busy.
+        assert SESSION_MS / 2 < truth_ms <= found["ms"] + 50 < truth_ms + 10_000, (scene.kind, truth_ms, found)
+        assert found["start_ms"] <= scene.killed_ms + 50 < found["start_ms"] + 10_000
         assert values(scraped, "kip848_group_departures_total", group=scene.group.group_id) >= [1]
