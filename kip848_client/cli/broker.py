@@ -18,6 +18,7 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -41,6 +42,9 @@ _COUNT: Final = re.compile(r"[0-9]{1,9}")
 _NO_REQUESTS: Final = {"kip848.request.log.max.entries": "0"}
 """Without a control port requests cannot be read from outside this process, so they are kept only on demand."""
 _STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+
+_SIGNAL_SEEN_S: Final = 0.1
+"""The longest time until a signal is noticed."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -152,7 +156,9 @@ def run(arguments: argparse.Namespace) -> int:
                 write_whole(arguments.ready_file, ready + "\n")
             also = f", control on {told['control']}" if control is not None else ""
             print(ready if arguments.json else f"serving on {broker.bootstrap_servers}{also}; Ctrl-C stops", flush=True)
-            stopped.wait()
+            # Not stopped.wait(): on Python without the GIL a signal that comes as the wait begins may not be noticed.
+            while not stopped.is_set():
+                time.sleep(_SIGNAL_SEEN_S)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
