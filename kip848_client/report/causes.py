@@ -26,6 +26,8 @@ _POLL_SHARE: Final = 0.9
 """A member whose last commit was so much of max.poll.interval.ms before it went had not polled since."""
 _SESSION_SHARE: Final = 0.5
 """A session begins with a heartbeat. The last commit may be later, by less than this share of the session."""
+_SILENT_MS_MIN: Final = 1_500.0
+"""Of KIP-848 groups records have no session; so short ones are not found."""
 _FLAPS: Final = 2
 """In a deploy a client is not started more often."""
 _CLASSIC: Final = "classic_rebalance"
@@ -188,6 +190,8 @@ class Story:
         session_ms = _SESSION_SHARE * (gone.session_ms or 0.0)
         if gone.silent_ms < max(UNUSUAL_MS_MIN, min(session_ms, gone.poll_ms or SESSION_MS_MAX)):
             return "left"
+        if gone.session_ms is None and gone.silent_ms < _SILENT_MS_MIN:
+            return ""
         return "died" if gone.unusual_ms < gone.silent_ms <= SESSION_MS_MAX + gone.interval_ms else ""
 
     @staticmethod
