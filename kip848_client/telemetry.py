@@ -21,6 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from kip848_client.errors import BrokerError, ErrorCode
+from kip848_client.version import __version__
 
 if TYPE_CHECKING:
     from opentelemetry import metrics, trace
@@ -297,7 +298,7 @@ class ClientMetrics:
         if self._open_tracer is None:
             from opentelemetry import trace
 
-            self._open_tracer = trace.get_tracer(_INSTRUMENTATION, _version(), schema_url=_SCHEMA)
+            self._open_tracer = trace.get_tracer(_INSTRUMENTATION, __version__, schema_url=_SCHEMA)
         return self._open_tracer
 
     @contextmanager
@@ -355,16 +356,10 @@ class ClientMetrics:
         return OpenSpan(span, began_ns)
 
 
-def _version() -> str:
-    from importlib.metadata import version
-
-    return version(_INSTRUMENTATION)
-
-
 def _meter() -> metrics.Meter:
     from opentelemetry import metrics
 
-    return metrics.get_meter(_INSTRUMENTATION, _version(), schema_url=_SCHEMA)
+    return metrics.get_meter(_INSTRUMENTATION, __version__, schema_url=_SCHEMA)
 
 
 def _metrics_imported() -> bool:

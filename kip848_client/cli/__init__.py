@@ -26,6 +26,7 @@ from typing import Final
 from kip848_client.cli.shared.parser import Parser, declare_when_given
 from kip848_client.errors import Kip848Error
 from kip848_client.plain_text import printable
+from kip848_client.version import __version__
 
 __all__ = ["main", "COMMANDS"]
 
@@ -78,19 +79,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
 
 
-class _Version(argparse.Action):
-    """Looks the version up when it is asked for: importlib.metadata takes longer to import than argparse."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_args: object) -> None:
-        from importlib.metadata import PackageNotFoundError, version
-
-        try:
-            print(f"kip848 {version('kip848_client')}")
-        except PackageNotFoundError:
-            print("kip848 (not installed)")
-        parser.exit()
-
-
 def whole_parser() -> argparse.ArgumentParser:
     """The command line with the options of every subcommand."""
     parser = _parser()
@@ -100,7 +88,7 @@ def whole_parser() -> argparse.ArgumentParser:
 
 def _parser() -> Parser:
     parser = Parser(prog="kip848", description="Kafka's next-generation consumer groups (KIP-848): broker and tools.")
-    parser.add_argument("--version", action=_Version, nargs=0, help="show program's version number and exit")
+    parser.add_argument("--version", action="version", version=f"kip848 {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, help_text in COMMANDS.items():
         if importlib.util.find_spec(f"{__name__}.{name}") is None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, get_args
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 import msgspec
 
 from kip848_client.errors import ArgumentTypeError, ConfigError
-from kip848_client.processing.core import Limits
 from kip848_client.processing.work import Order
+
+if TYPE_CHECKING:
+    from kip848_client.processing.core import Limits
 
 __all__ = ["ProcessSettings"]
 
@@ -87,6 +89,8 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
     def limits(self, *, cancellable: bool) -> Limits:
         """The bounds for the core."""
         records, wait_ms = self.batch or (1, 0)
+        from kip848_client.processing.core import Limits  # here: a consumer without process() does not need it
+
         return Limits(
             concurrency=self.concurrency,
             buffer=self.buffer if self.buffer is not None else 2 * self.concurrency * records,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import ipaddress
 import itertools
 import socket
@@ -22,6 +21,7 @@ from kip848_client.errors import (
     UnsupportedVersionError,
     error_name,
 )
+from kip848_client.version import __version__
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.connection_end import told
 from kip848_client.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -174,18 +174,8 @@ async def agree_on_versions(
 
 def versions_request() -> ApiVersionsRequest:
     """The question, with this library's name and version."""
-    return ApiVersionsRequest(client_software_name="kip848-client", client_software_version=_own_version())
+    return ApiVersionsRequest(client_software_name="kip848-client", client_software_version=__version__)
 
 
 def _served_versions(response: ApiVersionsResponse) -> dict[int, tuple[int, int]]:
     return {item.api_key: (item.min_version, item.max_version) for item in response.api_keys}
-
-
-@functools.cache
-def _own_version() -> str:
-    import importlib.metadata  # here: it doubles what importing this module costs, and is needed once a connection
-
-    try:
-        return importlib.metadata.version("kip848_client")
-    except importlib.metadata.PackageNotFoundError:
-        return "0"  # run from a checkout

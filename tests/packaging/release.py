@@ -11,9 +11,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import tomllib
 from pathlib import Path
 
+from kip848_client.version import __version__
 from tests.packaging.check_wheel import ROOT, inspect, try_out
 
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
@@ -33,8 +33,7 @@ def main() -> int:
     missing = [version for version, path in interpreters.items() if path is None]
     if missing:
         raise SystemExit(f"release: Python {', '.join(missing)} is not on PATH; install it, or choose with --pythons")
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
-    check_changelog((ROOT / "docs" / "changelog.md").read_text(encoding="utf-8"), version)
+    check_changelog((ROOT / "docs" / "changelog.md").read_text(encoding="utf-8"), __version__)
     wheel = build(arguments.repository)
     inspect(wheel)
     for number, (python_version, path) in enumerate(interpreters.items(), start=1):

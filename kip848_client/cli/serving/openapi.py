@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections.abc import Mapping
 
 import msgspec
 
 from kip848_client.cli.serving.control_calls import Call
+from kip848_client.version import __version__
 
 __all__ = ["description"]
 
@@ -35,7 +35,7 @@ def description(calls: Mapping[str, Call], *, with_token: bool) -> dict[str, obj
     components: dict[str, object] = {"schemas": schemas}
     whole: dict[str, object] = {
         "openapi": "3.1.0",
-        "info": {"title": "Control port of kip848 broker", "version": importlib.metadata.version("kip848_client")},
+        "info": {"title": "Control port of kip848 broker", "version": __version__},
         "servers": [{"url": "/"}],
         "tags": [{"name": room} for room in dict.fromkeys(path.partition("/")[0] for path in calls)],
         "paths": {

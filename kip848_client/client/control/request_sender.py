@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import anyio
 import anyio.abc
@@ -28,9 +28,6 @@ from kip848_client.model import BrokerNode
 from kip848_client.wire.connection_end import Answer
 from kip848_client.wire.messages.metadata import MetadataRequest
 from kip848_client.wire.schema import Request, Response
-
-if TYPE_CHECKING:
-    import tenacity
 
 _SILENT_MS: Final = 250
 """How long one broker is tried before the next one is tried as well, as for the addresses of one name (RFC 8305)."""
@@ -336,26 +333,20 @@ class RequestSender:
             )
 
     async def _open(self, node: BrokerNode, *, attempts: int, timeout_ms: int) -> BrokerConnection:
-        import tenacity  # here: the first connection needs it, the import of a consumer does not
-
+        # Not with tenacity: importing it would delay the first connection of every consumer.
         deadline_ms = self._clock.now_ms() + timeout_ms
-
-        def given_up(state: tenacity.RetryCallState) -> bool:
-            next_ms = self._clock.now_ms() + state.upcoming_sleep * 1_000
-            return state.attempt_number >= attempts or next_ms >= deadline_ms
-
-        def backoff_s(state: tenacity.RetryCallState) -> float:
-            grown_ms = min(self._backoff_max_ms, self._backoff_ms << (state.attempt_number - 1))
-            return grown_ms * self._rng.uniform(0.8, 1.2) / 1_000
-
-        retrying = tenacity.AsyncRetrying(
-            retry=tenacity.retry_if_exception(_is_worth_another_attempt),
-            stop=given_up,
-            wait=backoff_s,
-            sleep=self._sleep,
-            reraise=True,
-        )
-        return await retrying(self._open_once, node.host, node.port, deadline_ms=deadline_ms, node_id=node.node_id)
+        failed = 0
+        while True:
+            try:
+                return await self._open_once(node.host, node.port, deadline_ms=deadline_ms, node_id=node.node_id)
+            except Exception as error:
+                failed += 1
+                if failed >= attempts or not _is_worth_another_attempt(error):
+                    raise
+                pause_ms = min(self._backoff_max_ms, self._backoff_ms << (failed - 1)) * self._rng.uniform(0.8, 1.2)
+                if self._clock.now_ms() + pause_ms >= deadline_ms:
+                    raise
+            await self._sleep(pause_ms / 1_000)
 
     async def _open_once(self, host: str, port: int, *, deadline_ms: int, node_id: int = -1) -> BrokerConnection:
         if self._closed:

@@ -24,9 +24,7 @@ from kip848_client.config import BootstrapServer
 from kip848_client.daemon_thread import daemon_thread
 from kip848_client.errors import ConnectionLostError, Kip848Error, ProtocolError
 from kip848_client.model import NamedPartition, OffsetAndMetadata
-from kip848_client.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kip848_client.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from kip848_client.wire.record_batch import parse_batch_header
 
 __all__ = ["Gap", "GapCheck", "find_gap", "left_out"]
 
@@ -107,6 +105,8 @@ class GapCheck:
 
     async def _fetch(self, gap: Gap) -> bytes:
         """The batch at the beginning of the gap; empty if there is none."""
+        from kip848_client.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic  # here: gaps are rare
+
         topic, number = gap.partition.topic, gap.partition.partition
         async with anyio.create_task_group() as tasks:
             connections: list[BrokerConnection] = []
@@ -187,6 +187,8 @@ def left_out(gap: Gap, data: bytes) -> ProtocolError | None:
     Raises:
         ProtocolError: *data* is no batch.
     """
+    from kip848_client.wire.record_batch import parse_batch_header  # here: gaps are rare
+
     header = parse_batch_header(data)
     last = header.base_offset + header.last_offset_delta
     if header.is_control or not header.base_offset <= gap.start <= last:

@@ -1,0 +1,3 @@
+"""The version of this package, here because importlib.metadata takes as long to import as half of the consumer."""
+
+__version__: str = "0.1.0"
