@@ -368,8 +368,11 @@ class Driver(ABC):
         self._send_letters()
 
     def _send_letters(self) -> None:
-        while self._unsent and self._unsent[0]():
-            self._unsent.popleft()
+        while self._unsent:
+            send = self._unsent.popleft()  # before it is called: what it ends may send others
+            if not send():
+                self._unsent.appendleft(send)
+                return
 
     # --- transactions
 
