@@ -137,7 +137,7 @@ class JoinRound:
         """The coordinator keeps its assignment, so the leader computes none."""
         self._reason = ""
         self._request_id: int | None = None
-        self.sent_ms = 0
+        self.sent_ms: int = 0
         """When the last request was sent."""
         self._link: int | None = None
         self._commits_until_ms = 0

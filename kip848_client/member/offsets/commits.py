@@ -107,7 +107,7 @@ class Commits:
         self._context = context
         self._queue: list[_Commit] = []
         self._due_ms: int | None = None
-        self.join_waits = False
+        self.join_waits: bool = False
         """A join of the classic protocol waits, in this step, until no commit is in flight."""
         self._committed: dict[NamedPartition, OffsetAndMetadata] = {}
         """Offsets confirmed since the last run. A consumed position that is equal needs no commit (R119)."""
