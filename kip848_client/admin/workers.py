@@ -81,19 +81,19 @@ async def drain_workers(
     for name in wanted:
         unknown = f"worker {name!r} is not in group {group_id!r}; there are: {', '.join(known) or 'none'}"
         answers[name] = None if name in known else ConfigError(unknown)
-    told = [name for name, answer in answers.items() if answer is None]
-    if told:
-        left_s = max(0.1, ends_s - time.monotonic())
+    told = unheard = [name for name, answer in answers.items() if answer is None]
 
-        async def ask(node: Node, _: Sequence[str]) -> Mapping[str, Kip848Error | None]:
-            return {group_id: await _tell(node, group_id, group.assignor, told)}
+    async def ask(node: Node, _: Sequence[str]) -> Mapping[str, Kip848Error | None]:
+        return {group_id: await _tell(node, group_id, group.assignor, unheard)}
 
-        call = cluster.call(left_s)
-        split(await call.at_coordinators([group_id], ask, once=True))[group_id]
     while told:
+        if unheard:  # also again: when we leave, a new round begins, and a worker may not have heard of this one
+            call = cluster.call(max(0.1, ends_s - time.monotonic()))
+            split(await call.at_coordinators([group_id], ask, once=True))[group_id]
         group = await describe_workers(cluster, group_id, timeout_s=max(0.1, ends_s - time.monotonic()))
+        unheard = [worker.worker_id for worker in group.workers if worker.worker_id in told and not worker.state]
         running = {unit.owner for unit in group.units}
-        told = [name for name in told if name in running]
+        told = [name for name in told if name in running or name in unheard]
         if told and time.monotonic() >= ends_s:
             late = "told to drain, and still runs units; it stops them when other workers are ready for them"
             answers |= {name: RequestTimeoutError(f"worker {name!r} was {late}") for name in told}

@@ -12,6 +12,7 @@ import pytest
 
 from kip848_client import Consumer, EmbeddedBroker, Worker
 from kip848_client.cli import main
+from kip848_client.testing import ApiKey, delay
 from tests.support.waiting import wait_until
 
 
@@ -88,6 +89,22 @@ def test_workers_drain_empties_one_process(fleet: tuple[str, list[Worker]], caps
 
     assert main(["workers", "drain", "feeds", "w2", "--bootstrap", bootstrap]) == 0
     assert "every worker is drained: 4 units run nowhere" in capsys.readouterr().err
+
+
+def test_workers_drain_tells_again_who_has_not_heard(capsys: pytest.CaptureFixture[str]) -> None:
+    """The command leaves with its answer, and the SyncGroup of a slow worker is refused: a new round has begun."""
+    with EmbeddedBroker() as broker, ExitStack() as stack:
+        conf = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "feeds", "heartbeat.interval.ms": 50}
+        for name in ("w1", "w2"):
+            names = {"worker.id": name, "client.id": name}
+            worker = stack.enter_context(Worker(conf | names, units=["a", "b"], on_assigned=lambda *_: None))
+            wait_until(worker.assignment)
+        broker.wait_for_group("feeds", state="Stable", members=2)
+        slow = broker.faults.on(ApiKey.SYNC_GROUP, delay(300), client_id="w2")
+        assert main(["workers", "drain", "feeds", "w2", "--bootstrap", broker.bootstrap_servers]) == 0
+        assert slow.hits
+        assert not worker.assignment()
+    assert capsys.readouterr().out == "w2 runs no units any more\n"
 
 
 def test_workers_drain_refuses_what_it_cannot_do(capsys: pytest.CaptureFixture[str]) -> None:
