@@ -9,6 +9,7 @@ import socket
 import ssl
 from collections import deque
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from msgspec.structs import replace
@@ -65,7 +66,6 @@ async def dial(
     if not 0 < port < 65_536:  # brokers name brokers, and may be configured wrongly
         raise ConnectionLostError(f"no connection to {peer}: {port} is not a port")
     loop = asyncio.get_running_loop()
-    loop.set_default_executor(LOOKUPS)  # a loop of ours: it has no other use for an executor
     try:
         connected = await _connect(host, port, loop)
         await loop.create_connection(
@@ -129,7 +129,7 @@ async def _addresses(host: str, port: int, loop: asyncio.AbstractEventLoop) -> l
     with suppress(ValueError):  # of a name, which has to be looked up in a thread
         ipaddress.ip_address(host)
         return list(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST))
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    found = await loop.run_in_executor(LOOKUPS, partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM))
     by_family = [[one for one in found if one[0] == family] for family in dict.fromkeys(one[0] for one in found)]
     return [one for turn in itertools.zip_longest(*by_family) for one in turn if one is not None]
 

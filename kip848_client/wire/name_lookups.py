@@ -1,14 +1,14 @@
 """Looks names of hosts up in threads that nothing waits for.
 
 asyncio does it in a pool of threads, which the end of an event loop, and of the interpreter, waits for: seconds, while
-a name server is silent.
+a name server is silent. And from Python 3.12 on a loop with such a pool cannot be closed while the interpreter ends.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from typing import Final, ParamSpec, TypeVar
 
 from kip848_client.daemon_thread import daemon_thread
@@ -19,11 +19,10 @@ ArgumentsT = ParamSpec("ArgumentsT")
 ResultT = TypeVar("ResultT")
 
 
-class _Daemons(ThreadPoolExecutor):
-    """An executor, as `asyncio.loop.set_default_executor` takes it, with a daemon thread for each call."""
+class _Daemons(Executor):
+    """With a daemon thread for each call."""
 
     def __init__(self) -> None:
-        super().__init__(max_workers=1)
         self._lock: Final = threading.Lock()
         self._running = 0
         self._last_failed = False
@@ -54,9 +53,6 @@ class _Daemons(ThreadPoolExecutor):
 
         daemon_thread(run, "kip848-lookup").start()
         return future
-
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Nothing to do: there are no threads to end."""
 
     def _count(self, change: int, *, failed: bool = False) -> None:
         with self._lock:
