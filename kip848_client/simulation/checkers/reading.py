@@ -131,12 +131,14 @@ class ExclusiveReading(Checker):
                 self._look(consumer)
 
     def _after_upgrade(self) -> None:
-        """Until it joins again, a classic member keeps partitions that its leader assigned to no member."""
+        """Until it is answered again, a classic member keeps partitions that its leader assigned to no member."""
         for consumer in self._consumers():
             seen = self._observed_group.members.get(consumer.view.member_id)
             if seen is not None and consumer.is_classic:
+                member_id = consumer.view.member_id
                 has = frozenset((tip.topic_id, tip.partition) for tip in consumer.view.assigned)
-                self._give_up(consumer.view.member_id, has - seen.held)
+                self._excused[member_id] = self._excused.get(member_id, _NOTHING) | (has - seen.held)
+                self._sent_since.pop(member_id, None)
 
     def _give_up(self, member_id: str, partitions: Partitions) -> None:
         known = self._given_up.setdefault(member_id, {})
