@@ -75,6 +75,8 @@ def run(arguments: argparse.Namespace) -> int:
     """
     if arguments.max is not None and arguments.max < 1:
         raise ConfigError(f"--max {arguments.max}: at least one record is needed")
+    if arguments.group == "":
+        raise ConfigError('--group "": name the group, or leave --group out to read without one')
     spell = speller(as_json=arguments.json, text=arguments.format)
     conf = {**consumer_conf(arguments), **deserializers.settings(arguments)}
     read = _of_group if arguments.group else _of_partitions

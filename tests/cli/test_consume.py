@@ -104,6 +104,12 @@ def test_a_property_without_a_name_is_refused(arguments: list[str]) -> None:
         consume.consumer_conf(parse(*arguments))
 
 
+def test_an_empty_group_is_refused() -> None:
+    """A variable of a script that is not set: read without a group, nothing would be committed."""
+    with pytest.raises(ConfigError, match="name the group"):
+        consume.run(parse("--group", ""))
+
+
 def test_the_first_signal_asks_to_stop_and_handlers_are_put_back() -> None:
     """Ctrl-C must leave the group; a second one must still end a consumer that hangs."""
     before = signal.getsignal(signal.SIGTERM)
