@@ -97,7 +97,7 @@ class GapCheck:
             self._pause_s = _PAUSE_S if failure is not None else min(_PAUSE_S_MAX, 2 * self._pause_s)
             if failure is not None:
                 self._report(failure)
-        except (Kip848Error, OSError):
+        except* (Kip848Error, OSError):  # alone, or in the group of the tasks of its connections
             pass  # the next gap is checked
         finally:
             self._due_s = time.monotonic() + self._pause_s

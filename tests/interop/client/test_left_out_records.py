@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import zlib
+from typing import Any, NoReturn, cast
 
 import pytest
 
 from kip848_client import EmbeddedBroker
 from kip848_client import TopicPartition as PublicPartition
-from kip848_client.client.records.gap_check import Gap, left_out
-from kip848_client.errors import ProtocolError
+from kip848_client.client.records.gap_check import Gap, GapCheck, left_out
+from kip848_client.config import BootstrapServer
+from kip848_client.errors import ConnectionLostError, ProtocolError
 from kip848_client.model import NamedPartition
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.record_batch import HEADER_SIZE, Record, build_batch, crc32c, keep_records
@@ -62,6 +64,18 @@ def test_the_second_member_of_a_gzip_batch_is_not_lost_in_silence(
     assert len(broker.records("orders", 0)) == 401
     (found,) = consumer.raw.offsets_for_times([PublicPartition("orders", 0, 300)], 60.0)
     assert found.offset == 300, "the broker finds it by its time"
+
+
+def test_a_broker_that_goes_away_during_a_check_is_no_news() -> None:
+    """The check runs in a thread of its own: what it does not catch is a traceback in the log of the application."""
+
+    async def gone(**_: Any) -> NoReturn:
+        raise ConnectionLostError("the broker stopped")
+
+    reported: list[Exception] = []
+    check = GapCheck(cast("Any", gone), [BootstrapServer("127.0.0.1", 9092)], report=reported.append)
+    check._check(Gap(P0, 4, 7, delivered=True))
+    assert not reported
 
 
 @pytest.mark.parametrize(
