@@ -28,7 +28,7 @@ from kip848_client.wire.messages.offset_fetch import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
-from tests.spec.arrange import AUTO_MS, auto_committing, commits, pass_time, stable, without_coordinator
+from tests.spec.arrange import AUTO_MS, ONE, auto_committing, commits, fence, pass_time, stable, without_coordinator
 from tests.support.member_harness import INTERVAL_MS, positions
 from tests.support.messages import build
 
@@ -193,6 +193,21 @@ def test_a_position_is_committed_again_after_the_partition_came_back() -> None:
         member.assign_more(assignment)
         member.reconcile()
         member.answer_heartbeat(epoch=2)
+    pass_time(member, AUTO_MS)
+    member.poll(positions(t_0=5))
+    assert [offsets for _, offsets in commits(member)] == [{"t-0": 5}]
+
+
+def test_a_position_is_committed_again_after_a_removal() -> None:
+    """Meanwhile the topic may have been created again, or an administrator reset the offsets of the group."""
+    member = auto_committing(max_poll_interval_ms=300_000)
+    pass_time(member, AUTO_MS)
+    member.poll(positions(t_0=5))
+    member.answer_commit()
+    fence(member)
+    member.reconcile()
+    member.answer_heartbeat(epoch=2, assignment=ONE)
+    member.reconcile()
     pass_time(member, AUTO_MS)
     member.poll(positions(t_0=5))
     assert [offsets for _, offsets in commits(member)] == [{"t-0": 5}]

@@ -145,6 +145,7 @@ class Runs(ABC):
         # Before the callback, in which the application may seek. They are read once it has succeeded.
         context.set_owned(context.owned | run.added)
         self._positions.prepare(run.added)
+        self._commits.forget(run.added)
         self.unconfirmed |= run.added
         context.move("assignment_started")
         # Also if nothing was added: applications count on one call for each rebalance.

@@ -23,7 +23,7 @@ Rules: R102 to R124, R153, R176 and R272 in docs/protocol.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -53,7 +53,7 @@ from kip848_client.member.core.events import (
 from kip848_client.member.core.failures import failure_error, is_passing
 from kip848_client.member.core.settings import missing_permission
 from kip848_client.member.offsets.commit_requests import build_commit, first_part, read_commit
-from kip848_client.model import NO_EPOCH, NamedPartition, OffsetAndMetadata, describe_partitions
+from kip848_client.model import NO_EPOCH, NamedPartition, OffsetAndMetadata, TopicIdPartition, describe_partitions
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 
 __all__ = ["Commits"]
@@ -110,7 +110,7 @@ class Commits:
         self.join_waits: bool = False
         """A join of the classic protocol waits, in this step, until no commit is in flight."""
         self._committed: dict[NamedPartition, OffsetAndMetadata] = {}
-        """Offsets confirmed since the last run. A consumed position that is equal needs no commit (R119)."""
+        """Offsets confirmed since their partitions were assigned. An equal consumed position needs no commit (R119)."""
 
     # --- requests
 
@@ -160,6 +160,11 @@ class Commits:
         """The owned partitions changed: the next interval commit is due after a full interval."""
         self._committed.clear()
         self._start_interval()
+
+    def forget(self, partitions: Iterable[TopicIdPartition]) -> None:
+        """These are assigned anew: what is committed for them may have been changed or deleted meanwhile (R119)."""
+        for partition in partitions:
+            self._committed.pop(partition.topic_partition, None)
 
     def _start_interval(self) -> None:
         interval_ms = self._context.config.auto_commit_interval_ms
