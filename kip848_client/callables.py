@@ -8,15 +8,6 @@ from concurrent.futures import Future
 
 from kip848_client.errors import ConfigError
 
-__all__ = [
-    "WrongHandlerError",
-    "check_async",
-    "check_finished",
-    "check_methods_not_async",
-    "check_not_async",
-    "check_result_not_async",
-]
-
 USE_ASYNC_CONSUMER = "give a plain function, or use AsyncConsumer"
 USE_PLAIN_FUNCTION = "give a plain function"
 

@@ -117,8 +117,6 @@ if TYPE_CHECKING:
     from kip848_client.client.processing.slices import HandlerTransaction
     from kip848_client.client.records.data_plane import ClusterMetadata, Producer
 
-__all__ = ["CallableListener", "Consumer", "ConsumerRebalanceListener", "RebalanceCallback"]
-
 AnswerT = TypeVar("AnswerT")
 _ListenerT = TypeVar("_ListenerT")
 _CallbackT = TypeVar("_CallbackT")

@@ -12,8 +12,6 @@ import threading
 from collections.abc import Callable
 from typing import ParamSpec
 
-__all__ = ["daemon_thread"]
-
 P = ParamSpec("P")
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = ["to_json"]
-
 
 def to_json(value: object) -> str:
     """*value* as compact JSON: structs as objects, tuples and sets as arrays, ids as text, infinities as null.

@@ -15,8 +15,6 @@ from typing import Final, Self
 
 from kip848_client.plain_text import printable
 
-__all__ = ["BROKER_LOGGER", "LOGGER", "LogEvent", "log_event"]
-
 LOGGER: Final = logging.getLogger("kip848_client")
 BROKER_LOGGER: Final = logging.getLogger("kip848_client.broker")
 

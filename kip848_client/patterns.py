@@ -13,8 +13,6 @@ import re
 from collections.abc import Callable
 from typing import Final, Protocol
 
-__all__ = ["PATTERN_LENGTH_MAX", "Pattern", "compiled"]
-
 PATTERN_LENGTH_MAX: Final = 1024
 """Characters; a longer pattern is refused, as it costs memory for as long as its group lives."""
 

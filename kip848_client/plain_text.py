@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["counted", "printable"]
-
 
 def printable(text: str, *, keep: str = "") -> str:
     r"""*text* with every character that a terminal would obey, or that cannot be seen, as Python writes it: ``\x1b``.

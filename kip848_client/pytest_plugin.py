@@ -65,17 +65,6 @@ if TYPE_CHECKING:
     from kip848_client.faults import Rule
     from kip848_client.simulation import Report
 
-__all__ = [
-    "kip848_broker",
-    "kip848_consumer",
-    "kip848_session_broker",
-    "kip848_simulation",
-    "kip848_topic",
-    "pytest_addoption",
-    "pytest_configure",
-    "pytest_runtest_makereport",
-]
-
 _REQUESTS_SHOWN = 40
 
 

@@ -26,26 +26,6 @@ from kip848_client.version import __version__
 if TYPE_CHECKING:
     from opentelemetry import metrics, trace
 
-__all__ = [
-    "COORDINATOR_METRICS",
-    "GAUGES",
-    "MESSAGING_METRICS",
-    "METRICS",
-    "PROCESS_GAUGES",
-    "PROCESS_METRICS",
-    "SPANS",
-    "WORKER_GAUGES",
-    "WORKER_METRICS",
-    "ClientMetrics",
-    "Figure",
-    "OpenSpan",
-    "code_name",
-    "error_type",
-    "is_counter",
-    "publish_coordinator",
-    "unit_of",
-]
-
 _INSTRUMENTATION: Final = "kip848_client"
 
 _SCHEMA: Final = "https://opentelemetry.io/schemas/1.44.0"

@@ -70,8 +70,6 @@ if TYPE_CHECKING:
     from kip848_client.client.processing.slices import HandlerTransaction
     from kip848_client.client.records.data_plane import ClusterMetadata, Producer
 
-__all__ = ["AsyncConsumer", "AsyncConsumerRebalanceListener"]
-
 YIELD_S: Final = 0.001
 """A call that has run this long lets other tasks run, even if a record is ready."""
 

@@ -26,8 +26,6 @@ from kip848_client.processing.work import HANDLING, Work
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
-__all__ = ["TaskProcessor"]
-
 ResultT = TypeVar("ResultT")
 
 _AWAIT_IT: Final = "await it in the handler"

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     Task: TypeAlias = asyncio.Task[object] | trio.lowlevel.Task
 
-__all__ = ["current_task", "has_returned", "runs_only"]
-
 
 def current_task() -> Task | None:
     """The task that calls this; None outside of an event loop."""

@@ -16,8 +16,6 @@ from kip848_client.errors import ArgumentTypeError
 if TYPE_CHECKING:
     from kip848_client.client.records.data_plane import Producer
 
-__all__ = ["AsyncTransaction", "transaction"]
-
 _GRACE_S: Final = 5.0
 """How long a cancelled block waits for the end of its transaction."""
 

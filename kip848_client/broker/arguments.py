@@ -8,8 +8,6 @@ from typing import Final
 from kip848_client.broker.config import BrokerConfig, Profile
 from kip848_client.errors import ConfigError
 
-__all__ = ["NODES_MAX", "ports_of", "settings_of", "topic_counts"]
-
 NODES_MAX: Final = 100
 
 

@@ -72,8 +72,6 @@ from kip848_client.errors import (
 from kip848_client.faults import Action, Subject
 from kip848_client.journal import Journal, NullJournal
 
-__all__ = ["EmbeddedBroker"]
-
 ResultT = TypeVar("ResultT")
 
 

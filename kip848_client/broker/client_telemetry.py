@@ -30,8 +30,6 @@ from kip848_client.wire.messages.get_telemetry_subscriptions import (
 )
 from kip848_client.wire.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
 
-__all__ = ["SUBSCRIPTION_DEFAULTS", "ClientTelemetry", "MetricsPush", "metric_names_of"]
-
 SUBSCRIPTION_DEFAULTS: Final[Mapping[str, str]] = {"interval.ms": "300000", "match": "", "metrics": ""}
 _INTERVAL_MS: Final = range(100, 3_600_001)
 _MATCHED: Final = frozenset(

@@ -19,8 +19,6 @@ from msgspec.structs import replace
 from kip848_client.coordinator.core.coordinator_config import CoordinatorConfig, Property, properties_of
 from kip848_client.errors import ConfigError
 
-__all__ = ["BrokerConfig", "Profile", "PROPERTY_NAMES"]
-
 Profile = Literal["default", "kafka"]
 
 INT64_MAX: Final = 2**63 - 1

@@ -36,9 +36,6 @@ from kip848_client.wire.codec import decode_request, encode_response, frame, pee
 from kip848_client.wire.messages import message_pair
 from kip848_client.wire.schema import Request, Response, fields_of
 
-__all__ = ["Dispatcher"]
-
-
 _KEY_AND_VERSION: Final = struct.Struct(">hh")
 _SLICE_S: Final = 0.01
 """How long one request is handled before other connections have their turn, in seconds."""

@@ -29,8 +29,6 @@ from kip848_client.faults import Action, Subject
 from kip848_client.journal import Journal, JournalEvent, JsonValue
 from kip848_client.logs import BROKER_LOGGER, LogEvent, log_event
 
-__all__ = ["BrokerEvents"]
-
 
 class BrokerEvents:
     """Writes the events of one broker."""

@@ -19,8 +19,6 @@ from kip848_client.broker.storage.share_state_log import MemoryShareStateLog
 from kip848_client.broker.topics.offsets_topic import OffsetsTopic
 from kip848_client.broker.topics.registry import TopicRegistry
 
-__all__ = ["Kept"]
-
 
 class Kept(NamedTuple):
     """Topics with their records, groups, transactions, and what clients may do.

@@ -46,8 +46,6 @@ from kip848_client.share_partitions.share_sessions import ShareSessions
 if TYPE_CHECKING:
     from kip848_client.telemetry import Figure
 
-__all__ = ["Started", "StartUp"]
-
 _FIGURES_TIMEOUT_S: Final = 1.0
 
 

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from kip848_client.journal import Journal
     from kip848_client.share_partitions.share_sessions import ShareSessions
 
-__all__ = ["BrokerState"]
-
 
 class BrokerState(msgspec.Struct, eq=False):
     """The broker, or the cluster of brokers, as its request handlers see it.

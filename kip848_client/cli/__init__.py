@@ -28,8 +28,6 @@ from kip848_client.errors import Kip848Error
 from kip848_client.plain_text import printable
 from kip848_client.version import __version__
 
-__all__ = ["main", "COMMANDS"]
-
 COMMANDS: Final[dict[str, str]] = {
     "acls": "who may do what: list, create and delete access rules",
     "assignor": "check a client-side assignor, and draw its result",

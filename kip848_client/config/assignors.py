@@ -13,14 +13,6 @@ from kip848_client.assignors.client.loading import load_assignors
 from kip848_client.config.reader import ConfigReader
 from kip848_client.errors import ConfigError
 
-__all__ = [
-    "OWN_ASSIGNOR_KEYS",
-    "LocalAssignors",
-    "is_cooperative",
-    "read_classic_assignors",
-    "read_local_assignors",
-]
-
 _ASSIGNORS: Final = "group.local.assignors"
 _FALLBACK: Final = "group.local.assignors.fallback"
 _TIMEOUT: Final = "group.local.assignors.timeout.ms"

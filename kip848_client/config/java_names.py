@@ -11,8 +11,6 @@ from typing import Final
 
 from kip848_client.errors import ConfigError
 
-__all__ = ["JAVA_NAMES", "translated"]
-
 JAVA_NAMES: Final[Mapping[str, str]] = {
     "fetch.max.wait.ms": "fetch.wait.max.ms",
     "max.partition.fetch.bytes": "fetch.message.max.bytes",

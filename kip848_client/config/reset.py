@@ -8,8 +8,6 @@ from typing import Final
 
 from kip848_client.config.reader import ConfigReader
 
-__all__ = ["RESET_WORDS", "duration_ms", "read_reset"]
-
 RESET_WORDS: Final[Mapping[str, str]] = {
     "earliest": "earliest",
     "beginning": "earliest",

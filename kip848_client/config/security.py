@@ -13,15 +13,6 @@ from kip848_client.config.reader import ConfigReader, ConfigValue
 from kip848_client.errors import ConfigError
 from kip848_client.model import SaslSettings, SecuritySettings, TlsSettings
 
-__all__ = [
-    "ALLOW_UNENCRYPTED",
-    "OWN_SECURITY_KEYS",
-    "check_data_plane",
-    "is_loopback",
-    "read_security",
-    "security_protocol",
-]
-
 ALLOW_UNENCRYPTED: Final = "kip848.allow.unencrypted.credentials"
 """Our key: allows passwords and tokens on an unencrypted network."""
 

@@ -33,8 +33,6 @@ from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.fetch import FetchRequest
 from kip848_client.wire.schema import Request, Response
 
-__all__ = ["Exchange", "perform"]
-
 OnResponse = Callable[[Response | None], None]
 
 

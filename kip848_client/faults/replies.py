@@ -21,8 +21,6 @@ from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages import message_pair
 from kip848_client.wire.schema import RECORDS, ArrayOf, FieldSpec, Request, Response, Scalar, WireStruct, fields_of
 
-__all__ = ["ErrorPlacer", "Wanted", "answers_by_element", "merge", "refused", "split"]
-
 MessageT = TypeVar("MessageT", bound=WireStruct)
 
 Wanted = Callable[[Item], bool]

@@ -20,8 +20,6 @@ from kip848_client.faults.subject import Item, Subject, api_keys
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import Request, Response
 
-__all__ = ["ALWAYS", "ApiSelector", "Decision", "FaultBook", "Match", "Rule", "select_apis"]
-
 ALWAYS: Final = None
 """`times` of a rule that is never spent."""
 

@@ -15,8 +15,6 @@ from kip848_client.model import ZERO_UUID, NamedPartition
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import Request, Response
 
-__all__ = ["GROUP_APIS", "HEARTBEAT_APIS", "Item", "OpaqueRequest", "Subject", "TopicNames", "api_keys", "item_of"]
-
 TopicNames = Callable[[uuid.UUID], str | None]
 """The name of a topic by its id; None if it was never seen."""
 

@@ -58,9 +58,6 @@ from kip848_client.member.offsets.offset_fetches import OffsetFetches
 from kip848_client.member.offsets.positions import Positions
 from kip848_client.model import NO_EPOCH, ZERO_UUID, BrokerNode, NamedPartition, TopicIdPartition
 
-__all__ = ["Member", "MemberSummary"]
-
-
 _NONE: Final[frozenset[TopicIdPartition]] = frozenset()
 _NOTHING_READABLE: Final[frozenset[NamedPartition]] = frozenset()
 

@@ -29,20 +29,6 @@ from kip848_client.wire.record_batch import (
     record_positions,
 )
 
-__all__ = [
-    "ProducerSequences",
-    "ProducerState",
-    "RecordAllowance",
-    "RecordRules",
-    "check_batch",
-    "check_records",
-    "NO_RULES",
-    "MESSAGE_BYTES_MAX_DEFAULT",
-    "PRODUCERS_KEPT",
-    "RECORDS_OPENED_MAX",
-    "RECORDS_UNPACKED_MAX",
-]
-
 MESSAGE_BYTES_MAX_DEFAULT: Final = 1_048_588
 """Kafka's ``max.message.bytes``: 1 MiB and the 12 bytes that stand before a batch's length is counted."""
 

@@ -25,8 +25,6 @@ from kip848_client.processing.outbox import Outbox, Slice, cover
 from kip848_client.processing.progress import Progress
 from kip848_client.processing.work import Cancel, Effect, Failed, Give, Item, ProcessingStatus, Start, Work
 
-__all__ = ["Limits", "Processing"]
-
 _MARKS_CHECKED_EVERY: Final = 64
 """After how many done records of a partition the size of its marks is looked at."""
 _METADATA_BYTES_MIN: Final = 64

@@ -14,8 +14,6 @@ import binascii
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-__all__ = ["MARKS_PREFIX", "decode_marks", "encode_marks"]
-
 MARKS_PREFIX: Final = "k848p1:"
 
 _VERSION: Final = 1

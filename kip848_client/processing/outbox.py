@@ -16,8 +16,6 @@ from kip848_client.processing.marks import Ranges, encode_marks
 from kip848_client.processing.progress import Progress
 from kip848_client.processing.work import Work
 
-__all__ = ["Outbox", "Slice", "cover"]
-
 
 class Slice(msgspec.Struct, frozen=True):
     """What one transaction holds."""

@@ -13,8 +13,6 @@ import msgspec
 
 from kip848_client.processing.marks import Ranges
 
-__all__ = ["Progress"]
-
 
 class _Run(msgspec.Struct):
     """Done records that were delivered one after the other."""

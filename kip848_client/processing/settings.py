@@ -12,8 +12,6 @@ from kip848_client.processing.work import Order
 if TYPE_CHECKING:
     from kip848_client.processing.core import Limits
 
-__all__ = ["ProcessSettings"]
-
 BUFFER_BYTES: Final = 64 * 2**20
 GRACE_S: Final = 5.0
 DRAIN_S: Final = 30.0

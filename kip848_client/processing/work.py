@@ -10,20 +10,6 @@ import msgspec
 
 from kip848_client.model import NamedPartition
 
-__all__ = [
-    "HANDLING",
-    "Cancel",
-    "Effect",
-    "Failed",
-    "Give",
-    "Item",
-    "Order",
-    "ProcessingStatus",
-    "Start",
-    "Work",
-    "processing_cancelled",
-]
-
 Order: TypeAlias = Literal["key", "partition", "none"]
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = ["ShareSettings"]
-
 
 class ShareSettings(msgspec.Struct, frozen=True):
     """The settings of one share group.

@@ -24,19 +24,6 @@ import msgspec
 from kip848_client.errors import BrokerError, ErrorCode
 from kip848_client.share_partitions.settings import ShareSettings
 
-__all__ = [
-    "AcknowledgeType",
-    "AcknowledgementBatch",
-    "AcquiredRecords",
-    "Change",
-    "DeadLetters",
-    "InFlightRecords",
-    "OffsetRange",
-    "RecordState",
-    "SharePartition",
-    "StateBatch",
-]
-
 _NO_MEMBER: Final = ""
 _REJECTED: Final = "Offset rejected by client."
 _DELIVERED_TOO_OFTEN: Final = "Offset delivery count exceeded the threshold."

@@ -15,8 +15,6 @@ from typing import Final, NamedTuple
 
 from kip848_client.errors import BrokerError, ErrorCode
 
-__all__ = ["FINAL_EPOCH", "OPENING_EPOCH", "EndedSession", "GoneConnection", "ReadPartition", "ShareSessions"]
-
 OPENING_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
 _EPOCH_MAX: Final = 2**31 - 1

@@ -28,8 +28,6 @@ from kip848_client.wire.messages.share_state_records import (
     ShareUpdateValue,
 )
 
-__all__ = ["ShareKey", "ShareRecord", "ShareState", "ShareStates", "combine"]
-
 UNINITIALIZED: Final = -1
 """Start offset of a partition from which no member has read yet."""
 

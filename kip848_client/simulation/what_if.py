@@ -17,8 +17,6 @@ from kip848_client.simulation.actors.simulated_consumer import SimulatedConsumer
 from kip848_client.simulation.consumer_environment import ConsumerEnvironment
 from kip848_client.simulation.virtual.scenario import HEALTHY, QUIET, Behaviour, Scenario
 
-__all__ = ["PLAYS", "Job", "WhatIfOutcome", "Setting", "Shape", "play", "play_job"]
-
 _START_MS: Final = 600_000
 """A group that has not come to rest by then never will."""
 _RESTART_MS: Final = 10_000

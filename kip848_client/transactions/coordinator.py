@@ -36,8 +36,6 @@ from msgspec.structs import replace
 from kip848_client.error_codes import ErrorCode
 from kip848_client.transactions.transaction import EPOCH_MAX, Transaction, TransactionPartition, TransactionState
 
-__all__ = ["Outcome", "TransactionCoordinator"]
-
 _DEADLINES_KEPT: Final = 1_000
 """Deadlines of transactions that have ended, before all of these are thrown away."""
 

@@ -13,8 +13,6 @@ from kip848_client.wire.messages.transaction_records import (
     encode_transaction_record,
 )
 
-__all__ = ["record_of", "transaction_of"]
-
 
 def record_of(transaction: Transaction) -> tuple[bytes, bytes | None]:
     """Key and value; the value is None for an id that is forgotten. Topics and partitions are in ascending order."""

@@ -12,16 +12,6 @@ from typing import Final
 
 import msgspec
 
-__all__ = [
-    "EPOCH_MAX",
-    "GROUP_OFFSETS_PARTITIONS",
-    "GROUP_OFFSETS_TOPIC",
-    "TransactionPartition",
-    "Transaction",
-    "TransactionState",
-    "offsets_partition",
-]
-
 EPOCH_MAX: Final = 32_767
 """An epoch is an int16. The last one only fences: no producer is ever given it."""
 

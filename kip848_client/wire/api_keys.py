@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import enum
 
-__all__ = ["ApiKey"]
-
 
 class ApiKey(enum.IntEnum):
     """The kind of a request; the first field of every request header."""

@@ -22,18 +22,6 @@ from kip848_client.wire.compiler.primitives import rest_of_tag_count, skip_tags
 from kip848_client.wire.messages import message_pair
 from kip848_client.wire.schema import Request, Response
 
-__all__ = [
-    "RequestHeader",
-    "encode_request",
-    "decode_request",
-    "peek_request_header",
-    "encode_response",
-    "decode_response",
-    "peek_correlation_id",
-    "frame",
-    "refused_size",
-]
-
 ResponseT = TypeVar("ResponseT", bound=Response)
 
 _REQUEST_HEADER: Final = struct.Struct(">hhih")

@@ -14,8 +14,6 @@ from typing import Final
 
 from kip848_client.errors import ProtocolError
 
-__all__ = ["COMPRESSION_GZIP", "COMPRESSION_NONE", "DamagedCompressionError", "UnpackedSizeError", "unpack"]
-
 COMPRESSION_NONE: Final = 0
 COMPRESSION_GZIP: Final = 1
 _NAMES: Final = ("none", "gzip", "snappy", "lz4", "zstd")

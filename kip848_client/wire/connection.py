@@ -36,8 +36,6 @@ from kip848_client.wire.sasl.mechanism import MakeSaslClient, SaslClient
 from kip848_client.wire.schema import Request, Response
 from kip848_client.wire.tls_failures import explain_alert
 
-__all__ = ["Connection", "connect", "open_connection", "RESPONSE_SIZE_MAX_DEFAULT"]
-
 ResponseT = TypeVar("ResponseT", bound=Response)
 
 RESPONSE_SIZE_MAX_DEFAULT: Final = 64 * 1024 * 1024

@@ -10,8 +10,6 @@ from typing import TypeAlias
 from kip848_client.errors import AuthenticationError, ConnectionLostError, Kip848Error, ProtocolError
 from kip848_client.wire.schema import Response
 
-__all__ = ["Answer", "ConnectionEnd", "told"]
-
 Answer: TypeAlias = Response | Kip848Error
 """The end of a request: the answer, with or without error codes, or the reason why there is none."""
 

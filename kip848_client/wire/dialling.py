@@ -30,8 +30,6 @@ from kip848_client.wire.name_lookups import LOOKUPS
 from kip848_client.wire.schema import Request, Response
 from kip848_client.wire.tls_failures import explain_handshake, hung_up
 
-__all__ = ["agree_on_versions", "dial", "versions_request"]
-
 ResponseT = TypeVar("ResponseT", bound=Response)
 
 _Address: TypeAlias = tuple[int, int, int, str, Any]

@@ -13,8 +13,6 @@ from typing import Final, ParamSpec, TypeVar
 
 from kip848_client.daemon_thread import daemon_thread
 
-__all__ = ["LOOKUPS"]
-
 ArgumentsT = ParamSpec("ArgumentsT")
 ResultT = TypeVar("ResultT")
 

@@ -25,43 +25,6 @@ import msgspec
 
 from kip848_client.wire.api_keys import ApiKey
 
-__all__ = [
-    "wire",
-    "request",
-    "response",
-    "record",
-    "WireStruct",
-    "Message",
-    "Request",
-    "Response",
-    "RecordPart",
-    "MessageSpec",
-    "FieldSpec",
-    "Versions",
-    "Scalar",
-    "ArrayOf",
-    "WireType",
-    "fields_of",
-    "Int8",
-    "Int16",
-    "UInt16",
-    "Int32",
-    "Int64",
-    "Records",
-    "BOOL",
-    "INT8",
-    "INT16",
-    "UINT16",
-    "INT32",
-    "INT64",
-    "FLOAT64",
-    "STRING",
-    "UUID",
-    "BYTES",
-    "RECORDS",
-    "ZERO_UUID",
-]
-
 ZERO_UUID: Final = uuid.UUID(int=0)
 """Kafka's "no id"."""
 

@@ -18,8 +18,6 @@ from kip848_client.errors import ConfigError
 from kip848_client.model import TlsSettings
 from kip848_client.wire.tls_failures import reason_of
 
-__all__ = ["client_context", "load_identity"]
-
 _CERTIFICATE: Final = "ssl.certificate"
 _KEY: Final = "ssl.key"
 

@@ -7,8 +7,6 @@ from typing import Final
 
 from kip848_client.errors import AuthenticationError, ConnectionLostError
 
-__all__ = ["explain_alert", "explain_handshake", "hung_up", "reason_of"]
-
 
 def reason_of(error: ssl.SSLError) -> str:
     """OpenSSL's name of what went wrong; some errors have only a text."""

@@ -17,8 +17,6 @@ import msgspec
 
 from kip848_client.wire.record_batch import crc32c
 
-__all__ = ["ANSWERS_PATH", "damaged_batches", "kafka_answers", "sealed"]
-
 ANSWERS_PATH: Final = Path(__file__).parent.parent / "golden" / "damaged_batches.json"
 """Name of a batch -> the error code that Apache Kafka 4.4.0 answers."""
 

@@ -12,8 +12,6 @@ from typing import Final
 
 from xdist.scheduler import LoadFileScheduling
 
-__all__ = ["LONG", "StayTogether", "share_of"]
-
 _FOLDERS: Final = ("tests/spark/",)
 """Folders whose tests share a thing so dear that one process runs them all."""
 

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 import pytest
 from _pytest.mark.structures import ParameterSet
 
-__all__ = ["crossed"]
-
 
 def crossed(first: Sequence[object], second: Sequence[object]) -> list[ParameterSet]:
     """All pairs for ``parametrize``: each value of the longer one is in one quick pair, all other pairs are slow."""

@@ -12,8 +12,6 @@ from kip848_client.wire.messages.offset_commit import (
 from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopics, OffsetFetchResponse
 from tests.support.messages import build
 
-__all__ = ["NO_OFFSET", "commit_answer", "fetch_answer"]
-
 NO_OFFSET = -1
 """What a coordinator answers for a partition without a committed offset."""
 

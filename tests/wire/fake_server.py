@@ -18,8 +18,6 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
 )
 from kip848_client.wire.schema import Response
 
-__all__ = ["HEARTBEAT", "LONG_MS", "Peer", "agree", "echo_epochs", "heartbeat", "serving", "VERSIONS"]
-
 LONG_MS = 10_000
 """More than any of these tests takes."""
 

@@ -7,8 +7,6 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["CLASSES"]
-
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka.protocol.api_message import ApiMessage

@@ -17,8 +17,6 @@ from kip848_client.assignors.client.interface import AssignmentSpec, GroupAssign
 from kip848_client.errors import InvalidAssignmentError
 from kip848_client.model import TopicIdPartition, describe_partitions
 
-__all__ = ["Violation", "checked", "violations"]
-
 _MOST_NAMED = 20
 """How many partitions or members one message names; it gives the number of the rest."""
 

@@ -28,8 +28,6 @@ from kip848_client.assignors.client.interface import (
 )
 from kip848_client.model import TopicIdPartition
 
-__all__ = ["BUILT_IN", "EAGER", "ClassicRange", "CooperativeSticky", "RoundRobin"]
-
 
 class _BuiltIn(PartitionAssignor):
     """Reads no metadata, so that members of any client may be in the group."""

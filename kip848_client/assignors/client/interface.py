@@ -18,24 +18,6 @@ import msgspec
 
 from kip848_client.model import TopicIdPartition
 
-__all__ = [
-    "ASSIGNMENT_INVALID",
-    "ASSIGNOR_RAISED",
-    "AssignmentSpec",
-    "AssignorMetadata",
-    "ConsumerGroupMetadata",
-    "METADATA_BYTES_MAX",
-    "METADATA_UNREADABLE",
-    "GroupAssignment",
-    "MemberAssignment",
-    "MemberSpec",
-    "PartitionLike",
-    "PartitionAssignor",
-    "PartitionRef",
-    "RETRY_REASON",
-    "TopicSpec",
-]
-
 ASSIGNOR_RAISED: Final = -1
 """Assignment error that all members get when `PartitionAssignor.assign` raised. Negative errors are this
 library's, positive ones the assignor's own."""

@@ -12,8 +12,6 @@ from kip848_client.assignors.client.interface import PartitionAssignor
 from kip848_client.callables import check_not_async
 from kip848_client.errors import ConfigError
 
-__all__ = ["load_assignor", "load_assignors"]
-
 KEY = "group.local.assignors"
 _VERSIONS = range(-(2**15), 2**15)
 

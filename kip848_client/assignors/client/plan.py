@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterable, Mapping
 from kip848_client.assignors.client.interface import AssignmentSpec, GroupAssignment, MemberAssignment, MemberSpec
 from kip848_client.model import TopicIdPartition
 
-__all__ = ["AssignmentPlan"]
-
 
 class AssignmentPlan:
     """An assignment in the making. Every partition of the group is either given to one member or in `unassigned`.

@@ -24,8 +24,6 @@ from kip848_client.assignors.client.interface import AssignmentSpec, GroupAssign
 from kip848_client.assignors.client.plan import AssignmentPlan
 from kip848_client.model import TopicIdPartition
 
-__all__ = ["Weight", "keep_held", "plan_by_weight", "spread_by_weight", "spread_evenly"]
-
 Weight: TypeAlias = Callable[[MemberSpec], float] | Mapping[str, float]
 """How much a member can carry: a function of the member, or member id -> weight (1 for members that are left out)."""
 

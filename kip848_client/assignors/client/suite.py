@@ -30,8 +30,6 @@ from kip848_client.assignors.client.suite_groups import (
 from kip848_client.assignors.client.suite_groups import random_group as draw_group
 from kip848_client.model import TopicIdPartition
 
-__all__ = ["CheckResult", "SuiteReport", "assert_sound", "run_suite"]
-
 _REST_AFTER: Final = 3
 """How many runs on its own result an assignor may need until nothing moves."""
 

@@ -24,17 +24,6 @@ import msgspec
 
 from kip848_client.model import NamedPartition
 
-__all__ = [
-    "AssignmentFrame",
-    "SubscriptionFrame",
-    "generation_user_data",
-    "read_assignment_frame",
-    "read_generation",
-    "read_subscription_frame",
-    "write_assignment_frame",
-    "write_subscription_frame",
-]
-
 _MAGIC: Final = 0x4B38
 _VERSION: Final = 1
 _COOPERATIVE: Final = 1

@@ -27,8 +27,6 @@ from kip848_client.assignors.streams.messages import (
 from kip848_client.assignors.streams.planner import Settings, TaskPlan, make_plan
 from kip848_client.assignors.streams.topology import Task, Topology, TopologyError
 
-__all__ = ["ASSIGNMENT_ERROR", "INCONSISTENT_TOPOLOGY", "SHUTDOWN", "Owner", "StreamsAssignor"]
-
 REASON_SHUTDOWN: Final = 1
 REASON_CAUGHT_UP: Final = 2
 REASON_FALLS_BEHIND: Final = 3

@@ -13,8 +13,6 @@ import msgspec
 
 from kip848_client.assignors.streams.topology import Task
 
-__all__ = ["RUNNING", "UNKNOWN", "HostPartitions", "MemberInfo", "TaskAssignment"]
-
 RUNNING: Final = -2
 """Lag of a task that is active here."""
 UNKNOWN: Final = -3

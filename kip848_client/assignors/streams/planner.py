@@ -13,8 +13,6 @@ import msgspec
 from kip848_client.assignors.streams.messages import RUNNING, MemberInfo
 from kip848_client.assignors.streams.topology import Task
 
-__all__ = ["TaskPlan", "Settings", "make_plan"]
-
 
 class Settings(msgspec.Struct, frozen=True):
     """How far behind a copy may be to take over, and how many copies there are.

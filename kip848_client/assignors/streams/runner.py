@@ -10,8 +10,6 @@ from kip848_client.assignors.streams.assignor import StreamsAssignor
 from kip848_client.assignors.streams.topology import Task
 from kip848_client.callables import check_methods_not_async
 
-__all__ = ["TaskHandler", "TaskRunner"]
-
 _TIMEOUT_S = 10.0
 
 

@@ -10,8 +10,6 @@ from uuid import UUID
 
 import msgspec
 
-__all__ = ["Subtopology", "Task", "Topology", "TopologyError"]
-
 _HASH_BYTES = 16
 
 

@@ -16,8 +16,6 @@ from kip848_client.assignors.units.unit_interface import WorkerGroup, WorkerPlan
 from kip848_client.assignors.units.unit_plans import plan_eager
 from kip848_client.model import Unit
 
-__all__ = ["CooperativeAssignor", "EagerAssignor"]
-
 _Pair: TypeAlias = tuple[str, int]
 """A unit; tuples hash and sort faster than `Unit`, and a plan handles each unit many times."""
 

@@ -9,8 +9,6 @@ from typing import Final
 from kip848_client.assignors.units.unit_interface import WorkerGroup, WorkerPlan
 from kip848_client.model import Unit
 
-__all__ = ["WeightedAssignor"]
-
 
 class WeightedAssignor:
     """Gives workers loads that are as equal as their units' weights allow; a unit moves only if that helps.

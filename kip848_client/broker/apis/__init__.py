@@ -31,8 +31,6 @@ from kip848_client.broker.security.access import Check
 from kip848_client.broker.state import BrokerState
 from kip848_client.wire.schema import Request, Response
 
-__all__ = ["Api", "ApiTable", "Handler", "load_apis"]
-
 Handler = Callable[[BrokerState, Any, RequestContext], Response | Slices | None]
 
 

@@ -32,8 +32,6 @@ from kip848_client.clock import ManualClock
 from kip848_client.errors import DataDirError, IllegalStateError
 from kip848_client.logs import BROKER_LOGGER, LogEvent, log_event
 
-__all__ = ["FailOver", "node_snapshots"]
-
 _RETRY_MS: Final = 500
 """Pause after the log of a coordinator could not be read."""
 

@@ -24,8 +24,6 @@ from kip848_client.errors import BrokerError, ConfigError, ErrorCode
 if TYPE_CHECKING:
     from kip848_client.broker.storage.data_dir import DataDir
 
-__all__ = ["ALL_NODES", "LIVE_SETTINGS", "LiveSettings"]
-
 ALL_NODES: Final = ""
 """The name of the default for all nodes; a node's name is its id."""
 

@@ -18,8 +18,6 @@ from kip848_client.errors import ConfigError
 if TYPE_CHECKING:
     from kip848_client.broker.net.server import Server
 
-__all__ = ["Endpoint", "Listener", "Node", "NodeSnapshot", "NodeState", "Nodes"]
-
 _BACKLOG: Final = 512
 
 NodeState = Literal["running", "paused", "stopped"]

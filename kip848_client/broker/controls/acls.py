@@ -25,8 +25,6 @@ from kip848_client.broker.security.access import Access, principal_of
 from kip848_client.broker.state import BrokerState
 from kip848_client.errors import IllegalStateError
 
-__all__ = ["BrokerAcls"]
-
 ResultT = TypeVar("ResultT")
 
 

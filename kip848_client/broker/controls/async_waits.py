@@ -6,8 +6,6 @@ import functools
 from collections.abc import Awaitable, Callable
 from typing import Final, Generic, ParamSpec, TypeVar
 
-__all__ = ["AsyncWait", "awaited"]
-
 P = ParamSpec("P")
 ResultT = TypeVar("ResultT")
 

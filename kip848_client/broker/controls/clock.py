@@ -10,8 +10,6 @@ from kip848_client.broker.state import BrokerState
 from kip848_client.clock import Clock, ManualClock
 from kip848_client.errors import ConfigError, IllegalStateError
 
-__all__ = ["BrokerClock"]
-
 _LAST_MS: Final = 253_402_300_799_999
 """The end of the year 9999: later times fit neither in dates nor, some of them, in records."""
 

@@ -26,8 +26,6 @@ from kip848_client.coordinator.core.timers import TimerKind
 from kip848_client.coordinator.modern.modern_group import GroupState
 from kip848_client.errors import ConfigError, RequestTimeoutError
 
-__all__ = ["BrokerGroups", "conditions"]
-
 _GROUP_STATES: Final = tuple(dict.fromkeys(map(str, (*GroupState, *ClassicState))))
 
 

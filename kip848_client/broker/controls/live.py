@@ -12,8 +12,6 @@ from kip848_client.broker.net.loop_thread import LoopThread
 from kip848_client.broker.state import BrokerState
 from kip848_client.errors import ForkedProcessError, IllegalStateError
 
-__all__ = ["LiveBroker", "BrokerRun"]
-
 ResultT = TypeVar("ResultT")
 
 

@@ -16,8 +16,6 @@ from kip848_client.broker.controls.live import BrokerRun, LiveBroker
 from kip848_client.broker.metadata.placement import GROUP_OFFSETS, TRANSACTION_STATE, CoordinatorTopic
 from kip848_client.errors import IllegalStateError
 
-__all__ = ["BrokerNodes"]
-
 
 class BrokerNodes:
     """The nodes of a broker, by id: iteration yields a snapshot of each, and ``broker.nodes[2]`` is that of node 2.

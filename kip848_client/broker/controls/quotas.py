@@ -14,8 +14,6 @@ from kip848_client.broker.controls.live import LiveBroker
 from kip848_client.broker.quotas.client_quotas import CLIENT_ID, IP, USER, Entity
 from kip848_client.broker.state import BrokerState
 
-__all__ = ["BrokerQuotas", "ClientQuota"]
-
 _DEFAULT: Final = "<default>"
 
 

@@ -10,8 +10,6 @@ from kip848_client.broker.controls.live import LiveBroker
 from kip848_client.broker.share.share_host import SharePartitionSnapshot
 from kip848_client.errors import RequestTimeoutError
 
-__all__ = ["BrokerShares"]
-
 
 class BrokerShares:
     """The records in flight of share groups.

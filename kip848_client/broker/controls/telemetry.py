@@ -11,8 +11,6 @@ from kip848_client.broker.client_telemetry import MetricsPush
 from kip848_client.broker.controls.live import LiveBroker
 from kip848_client.errors import RequestTimeoutError
 
-__all__ = ["BrokerTelemetry"]
-
 _PUSHES_MAX: Final = 1_000
 
 

@@ -15,8 +15,6 @@ from kip848_client.broker.metadata.topic_configs import PARTITION_RACKS, racks_t
 from kip848_client.broker.state import BrokerState
 from kip848_client.model import NamedPartition
 
-__all__ = ["BrokerTopics"]
-
 
 class BrokerTopics(Mapping[str, int]):
     """The topics of a broker: a mapping of their names to their numbers of partitions, as they are now.

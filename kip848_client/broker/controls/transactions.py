@@ -11,8 +11,6 @@ from kip848_client.broker.coordinators.transaction_host import TransactionSnapsh
 from kip848_client.errors import ConfigError, RequestTimeoutError
 from kip848_client.transactions.transaction import TransactionState
 
-__all__ = ["BrokerTransactions"]
-
 _STATES: Final = tuple(state.title for state in TransactionState)
 
 

@@ -21,8 +21,6 @@ from kip848_client.wire.messages.leave_group import LeaveGroupRequest, MemberIde
 from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
 from kip848_client.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 
-__all__ = ["committed_offsets", "expire_assignment", "expire_session", "force_rebalance", "member_of", "remove_member"]
-
 _JOIN_EPOCH: Final = 0
 _LEAVE_EPOCH: Final = -1
 _PASSER_BY: Final = "kip848-passer-by"

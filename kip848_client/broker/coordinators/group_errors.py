@@ -15,8 +15,6 @@ from kip848_client.faults.replies import refused
 from kip848_client.wire.messages.join_group import JoinGroupRequest
 from kip848_client.wire.schema import Response
 
-__all__ = ["refusal"]
-
 _NULL_PROTOCOL_VERSION: Final = 7
 """From this version on JoinGroup has null for a protocol that was not chosen."""
 

@@ -84,9 +84,6 @@ from kip848_client.wire.messages.list_groups import ListedGroup, ListGroupsReque
 from kip848_client.wire.messages.share_group_describe import ShareGroupDescribeRequest, ShareGroupDescribeResponse
 from kip848_client.wire.schema import Response
 
-__all__ = ["GroupHost", "ShareStates", "Waiter"]
-
-
 _INTERNAL_REQUEST_ID: Final = 0
 _TURN_S: Final = 0.01
 """How long timers are served before requests have their turn: thousands of sessions may end at once."""

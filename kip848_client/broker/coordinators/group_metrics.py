@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from kip848_client.telemetry import Figure
     from kip848_client.wire.messages.list_groups import ListedGroup
 
-__all__ = ["GroupMetrics"]
-
 SAMPLE_S: Final = 5.0
 SAMPLES_MAX: Final = 7
 """Six whole samples and the current one: rates and ratios cover the last 30 seconds, as Kafka's."""

@@ -50,8 +50,6 @@ from kip848_client.wire.schema import Response, fields_of
 if TYPE_CHECKING:
     from kip848_client.telemetry import Figure
 
-__all__ = ["GroupShards"]
-
 
 class GroupShards(Shards[GroupHost]):
     """All group coordinators of one cluster. To its callers it looks like one.

@@ -28,8 +28,6 @@ from kip848_client.broker.metadata.placement import (
 from kip848_client.broker.storage.group_log import GroupLog
 from kip848_client.errors import ErrorCode, IllegalStateError
 
-__all__ = ["KeyAndValue", "ShardLog", "Shards", "Waiter", "refuse_waiters"]
-
 KeyAndValue: TypeAlias = tuple[bytes, bytes | None]
 Waiter: TypeAlias = tuple[str, Any, "concurrent.futures.Future[Any]"]
 """A call that waits: the id, the condition, and the future of its result."""

@@ -18,8 +18,6 @@ from kip848_client.wire.messages import consumer_group_describe as wire
 from kip848_client.wire.messages import share_group_describe
 from kip848_client.wire.messages.consumer_protocol import CONSUMER_PROTOCOL, decode_assignment, decode_subscription
 
-__all__ = ["GroupSnapshot", "MemberSnapshot"]
-
 
 class MemberSnapshot(msgspec.Struct, frozen=True):
     """One member.

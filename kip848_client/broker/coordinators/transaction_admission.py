@@ -18,8 +18,6 @@ from kip848_client.transactions.transaction import TransactionPartition, offsets
 from kip848_client.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from kip848_client.wire.record_batch import HEADER_SIZE
 
-__all__ = ["TransactionAdmission", "code_in"]
-
 _FIRST_ADDING_PRODUCE: Final = 12
 """The first version of Produce that makes a partition part of its transaction by writing to it (KIP-890)."""
 _FIRST_ABORTABLE_PRODUCE: Final = 11

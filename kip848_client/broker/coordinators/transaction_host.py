@@ -33,8 +33,6 @@ from kip848_client.transactions.transaction import (
 )
 from kip848_client.wire.messages.init_producer_id import InitProducerIdRequest
 
-__all__ = ["TransactionHost", "TransactionSnapshot", "Waiter", "abort_orphans"]
-
 _MOVING_CLIENT: Final = 2
 
 _RETRY_MS: Final = 500

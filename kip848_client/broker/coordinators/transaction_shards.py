@@ -33,8 +33,6 @@ from kip848_client.transactions.transaction import Transaction, TransactionParti
 from kip848_client.wire.messages.init_producer_id import InitProducerIdRequest
 from kip848_client.wire.messages.transaction_records import decode_transaction_record
 
-__all__ = ["NodeTransactions", "TransactionShards"]
-
 
 class TransactionShards(Shards[TransactionHost], TransactionAdmission):
     """All transaction coordinators of one cluster. To its callers it looks like one."""

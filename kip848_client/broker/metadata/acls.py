@@ -16,24 +16,6 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-__all__ = [
-    "ANY_HOST",
-    "ANY_NAME",
-    "ANY_PRINCIPAL",
-    "CLUSTER_NAME",
-    "Acl",
-    "AclFilter",
-    "Acls",
-    "Operation",
-    "OperationName",
-    "PatternType",
-    "Permission",
-    "ResourceType",
-    "Verdict",
-    "decide",
-    "is_allowed_anywhere",
-]
-
 ANY_NAME: Final = "*"
 """The literal name that stands for all resources of a type."""
 ANY_PRINCIPAL: Final = "User:*"

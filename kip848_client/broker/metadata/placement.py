@@ -23,19 +23,6 @@ import msgspec
 from kip848_client.errors import BrokerError, ErrorCode, join_names
 from kip848_client.transactions.transaction import GROUP_OFFSETS_PARTITIONS, offsets_partition
 
-__all__ = [
-    "GROUP_OFFSETS",
-    "NO_LEADER",
-    "TRANSACTION_STATE",
-    "COORDINATOR_TOPICS",
-    "CoordinatorTopic",
-    "LeaderChange",
-    "PlacedPartition",
-    "Placement",
-    "TopicKey",
-    "coordinator_partition",
-]
-
 CoordinatorTopic: TypeAlias = Literal["__consumer_offsets", "__transaction_state"]
 GROUP_OFFSETS: Final[CoordinatorTopic] = "__consumer_offsets"
 TRANSACTION_STATE: Final[CoordinatorTopic] = "__transaction_state"

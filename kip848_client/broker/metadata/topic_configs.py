@@ -16,20 +16,6 @@ from typing import Final
 from kip848_client.errors import BrokerError, ErrorCode
 from kip848_client.partitions.producer_batches import RecordRules
 
-__all__ = [
-    "TOPIC_CONFIG_DEFAULTS",
-    "DEAD_LETTERS_ENABLED",
-    "FLUSH_MESSAGES",
-    "MAX_MESSAGE_BYTES",
-    "MIN_IN_SYNC",
-    "PARTITION_RACKS",
-    "check_topic_configs",
-    "record_rules",
-    "partition_racks",
-    "racks_to_text",
-    "config_of",
-]
-
 DEAD_LETTERS_ENABLED: Final = "errors.deadletterqueue.group.enable"
 FLUSH_MESSAGES: Final = "flush.messages"
 MAX_MESSAGE_BYTES: Final = "max.message.bytes"

@@ -7,8 +7,6 @@ from typing import Final
 
 from kip848_client.errors import BrokerError, ErrorCode
 
-__all__ = ["check_topic_name"]
-
 _NAME_LENGTH_MAX: Final = 249
 _NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
 

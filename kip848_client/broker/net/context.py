@@ -12,8 +12,6 @@ from typing import Final, Protocol, TypeAlias, TypeVar, cast
 
 from kip848_client.wire.schema import Response
 
-__all__ = ["ANONYMOUS", "LogEntry", "RequestContext", "Slices"]
-
 ANONYMOUS: Final = "User:ANONYMOUS"
 """The principal of a client that has neither logged in nor shown a certificate."""
 

@@ -27,9 +27,6 @@ from kip848_client.faults.subject import Subject, TopicNames
 from kip848_client.logs import BROKER_LOGGER, LogEvent, log_event
 from kip848_client.wire.schema import Request, Response
 
-__all__ = ["FaultRule", "Faults", "OnFault"]
-
-
 Handle = Callable[[Request[Response], RequestContext], None]
 """Handles a request as if there were no rule; the answer goes to the context."""
 

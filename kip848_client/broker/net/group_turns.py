@@ -10,8 +10,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-__all__ = ["GroupTurns"]
-
 _WINDOW_S: Final = 0.05
 _SHARE_S: Final = 0.01
 """How long the requests of one group may take in a window before the next ones wait."""

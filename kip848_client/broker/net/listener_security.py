@@ -20,16 +20,6 @@ from kip848_client.wire.sasl.plain import PlainServer
 from kip848_client.wire.sasl.scram import SCRAM_MECHANISMS
 from kip848_client.wire.tls import load_identity
 
-__all__ = [
-    "BROKER_MECHANISMS",
-    "BrokerSasl",
-    "BrokerTls",
-    "check_exposure",
-    "distinguished_name",
-    "protocol_name",
-    "server_context",
-]
-
 BROKER_MECHANISMS: Final = (PlainServer.mechanism, *SCRAM_MECHANISMS, OAuthBearerServer.mechanism)
 """SASL mechanisms that the embedded broker can offer."""
 

@@ -17,8 +17,6 @@ from kip848_client.plain_text import printable
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import Request, Response, WireStruct, fields_of
 
-__all__ = ["AnsweredError", "LoggedRequest", "Outcome", "api_title", "errors_of", "to_jsonable"]
-
 _PLACES: Final = (
     *("name", "topic", "topic_name", "topic_id", "group_id", "resource_name", "key", "member_id"),
     *("partition_index", "partition", "index"),

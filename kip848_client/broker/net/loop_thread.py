@@ -11,8 +11,6 @@ from typing import Any, Final, TypeVar
 from kip848_client.daemon_thread import daemon_thread
 from kip848_client.errors import IllegalStateError
 
-__all__ = ["LoopThread"]
-
 ResultT = TypeVar("ResultT")
 
 

@@ -10,8 +10,6 @@ from typing import Final
 
 from kip848_client.logs import BROKER_LOGGER, LogEvent, log_event
 
-__all__ = ["Refusals", "connections_that_files_allow"]
-
 _LOGGED_MAX: Final = 10
 _PERIOD_S: Final = 10.0
 """Limit and period: this many refusals are logged one by one in this many seconds; the others are counted."""

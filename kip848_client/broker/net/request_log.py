@@ -26,8 +26,6 @@ from kip848_client.wire.messages.produce import ProduceRequest
 from kip848_client.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kip848_client.wire.schema import Request, Response
 
-__all__ = ["RequestLog"]
-
 Predicate = Callable[[LoggedRequest], object]
 
 _WITH_PAYLOAD: Final = (ProduceRequest, SaslAuthenticateRequest)

@@ -36,8 +36,6 @@ from kip848_client.broker.net.refusals import Refusals, connections_that_files_a
 from kip848_client.errors import ProtocolError
 from kip848_client.wire.codec import RequestHeader
 
-__all__ = ["ClientConnection", "Server"]
-
 _LENGTH: Final = struct.Struct(">i")
 _LENGTH_BYTES: Final = 4
 _TLS_HANDSHAKE: Final = 0x1603

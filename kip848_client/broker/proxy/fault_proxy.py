@@ -23,8 +23,6 @@ from kip848_client.clock import SystemClock
 from kip848_client.errors import ConfigError, IllegalStateError
 from kip848_client.faults import Action, Subject
 
-__all__ = ["FaultProxy"]
-
 _LOOPBACK: Final = "127.0.0.1"
 
 _Address = tuple[str, int]

@@ -34,8 +34,6 @@ from kip848_client.wire.messages.metadata import MetadataResponse
 from kip848_client.wire.messages.produce import ProduceRequest
 from kip848_client.wire.schema import Request, Response
 
-__all__ = ["Relay"]
-
 _INT32: Final = struct.Struct(">i")
 _UNKNOWN_NODE: Final = -1
 

@@ -18,8 +18,6 @@ from kip848_client.wire.messages.share_acknowledge import ShareAcknowledgeRespon
 from kip848_client.wire.messages.share_fetch import ShareFetchResponse
 from kip848_client.wire.schema import Response
 
-__all__ = ["StandIn", "behind_proxy"]
-
 StandIn = Callable[[int, str, int], tuple[str, int]]
 """(node id, host, port) of a broker -> (host, port) where the proxy stands in for it."""
 

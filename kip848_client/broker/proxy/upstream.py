@@ -7,8 +7,6 @@ import struct
 from collections.abc import Callable
 from typing import Final, cast
 
-__all__ = ["Upstream"]
-
 _INT32: Final = struct.Struct(">i")
 _CORRELATION_ID_AT: Final = 4
 """Place of the correlation id in a request, behind the API key and version."""

@@ -18,20 +18,6 @@ import msgspec
 from kip848_client.broker.storage.config_store import ConfigStore
 from kip848_client.errors import BrokerError, ErrorCode
 
-__all__ = [
-    "CLIENT_ID",
-    "CONSUMER_BYTE_RATE",
-    "CONTROLLER_MUTATION_RATE",
-    "IP",
-    "PRODUCER_BYTE_RATE",
-    "REQUEST_PERCENTAGE",
-    "USER",
-    "ClientQuotas",
-    "Entity",
-    "Limit",
-    "QuotaKey",
-]
-
 USER: Final = "user"
 CLIENT_ID: Final = "client-id"
 IP: Final = "ip"

@@ -11,8 +11,6 @@ from typing import Final
 
 import msgspec
 
-__all__ = ["Rate", "TokenBucket"]
-
 _MS_PER_S: Final = 1000
 
 

@@ -38,8 +38,6 @@ from kip848_client.wire.messages.produce import ProduceRequest
 from kip848_client.wire.messages.share_fetch import ShareFetchResponse
 from kip848_client.wire.schema import Request, Response
 
-__all__ = ["MutationQuota", "Throttling"]
-
 _MS_PER_S: Final = 1000
 _PERCENT: Final = 100
 _NOT_TIMED: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, ApiKey.WRITE_TXN_MARKERS})

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from kip848_client.broker.topics.offsets_topic import OffsetsTopic
     from kip848_client.broker.topics.registry import TopicRegistry
 
-__all__ = ["Access", "AclStore", "Check", "Narrowed", "Permit", "principal_of"]
-
 _MEMBERS_MAX: Final = 20_000
 """Groups whose last member is remembered. Patterns are matched right after its heartbeat."""
 

@@ -37,8 +37,6 @@ from kip848_client.wire.sasl.plain import PlainServer
 from kip848_client.wire.sasl.scram import ITERATIONS_MIN, SCRAM_MECHANISMS, ScramCredential, ScramServer
 from kip848_client.wire.sasl.unsecured_jws import BearerClaims, TokenError, read_unsecured_token
 
-__all__ = ["Authentication"]
-
 _API_KEY: Final = struct.Struct(">h")
 _NONCE_BYTES: Final = 24
 _LATEST_S: Final = 1e15

@@ -16,8 +16,6 @@ from kip848_client.wire.sasl.scram import SCRAM_MECHANISMS, ScramCredential, mak
 if TYPE_CHECKING:
     from kip848_client.broker.storage.data_dir import DataDir
 
-__all__ = ["SALT_BYTES", "ScramChanges", "Users"]
-
 SALT_BYTES: Final = 16
 
 

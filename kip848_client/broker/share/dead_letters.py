@@ -19,8 +19,6 @@ from kip848_client.share_partitions.settings import ShareSettings
 from kip848_client.share_partitions.share_partition import DeadLetters
 from kip848_client.wire.record_batch import Record, batches_of, records_of
 
-__all__ = ["DeadLetterTopics"]
-
 _ENABLED: Final = "true"
 _RECORD_BYTES: Final = 300
 """More than a letter needs besides its texts: the names of its headers, their lengths, and a batch's header."""

@@ -8,8 +8,6 @@ from kip848_client.broker.coordinators.group_shards import GroupShards
 from kip848_client.broker.coordinators.snapshots import MemberSnapshot
 from kip848_client.broker.share.share_host import ShareHost, SharePartitionSnapshot
 
-__all__ = ["ShareGroupSnapshot", "share_group"]
-
 
 class ShareGroupSnapshot(msgspec.Struct, frozen=True):
     """A share group at one moment.

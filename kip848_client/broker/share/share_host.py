@@ -41,8 +41,6 @@ from kip848_client.share_partitions.share_sessions import EndedSession, GoneConn
 from kip848_client.share_partitions.share_state import ShareKey, ShareRecord, ShareState, ShareStates
 from kip848_client.wire.messages.share_state_records import decode_share_state_record, encode_share_state_record
 
-__all__ = ["LivePartition", "ShareHost", "SharePartitionSnapshot"]
-
 _UNINITIALIZED: Final = -1
 _FENCED: Final = (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.FENCED_STATE_EPOCH)
 

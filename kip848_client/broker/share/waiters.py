@@ -14,8 +14,6 @@ from kip848_client.broker.topics.append_watchers import Watch
 from kip848_client.broker.topics.registry import TopicRegistry
 from kip848_client.partitions.partition_log import PartitionLog
 
-__all__ = ["ShareWaiters"]
-
 Snapshots: TypeAlias = tuple[Any, ...]
 
 

@@ -19,27 +19,6 @@ from kip848_client.broker.metadata.placement import COORDINATOR_TOPICS, PlacedPa
 from kip848_client.errors import DataDirError
 from kip848_client.wire.sasl.scram import ScramCredential
 
-__all__ = [
-    "ClusterState",
-    "ConfigKind",
-    "CredentialKey",
-    "StoredTopic",
-    "decode_entry",
-    "encode_entry",
-    "topic_created",
-    "topic_deleted",
-    "topic_lost",
-    "partitions_added",
-    "configs_changed",
-    "resource_configs_changed",
-    "acls_changed",
-    "scram_changed",
-    "scram_changes_forgotten",
-    "leaders_elected",
-    "partitions_placed",
-    "producer_ids_reserved",
-]
-
 CredentialKey: TypeAlias = tuple[str, str]
 """A user and a SCRAM mechanism."""
 

@@ -13,8 +13,6 @@ from kip848_client.broker.storage.cluster_log import ConfigKind
 if TYPE_CHECKING:
     from kip848_client.broker.storage.data_dir import DataDir
 
-__all__ = ["ConfigStore"]
-
 
 class ConfigStore:
     """Settings by the name of their resource.

@@ -13,8 +13,6 @@ from typing import Final, TypeAlias
 from kip848_client.broker.storage.entry_file import EntryFile
 from kip848_client.errors import DataDirCorruptError, DataDirError
 
-__all__ = ["CoordinatorLog", "COMPACT_FROM_RECORDS"]
-
 KeyAndValue: TypeAlias = tuple[bytes, bytes | None]
 
 COMPACT_FROM_RECORDS: Final = 10_000

@@ -65,8 +65,6 @@ from kip848_client.partitions.partition_log import PartitionLog
 from kip848_client.wire.record_batch import parse_batch_header
 from kip848_client.wire.sasl.scram import ScramCredential
 
-__all__ = ["DataDir", "Repair", "NEVER_FLUSH"]
-
 _KIND_CLUSTER: Final = b"c"
 _KIND_COORDINATOR: Final = b"o"
 _KIND_TRANSACTIONS: Final = b"t"

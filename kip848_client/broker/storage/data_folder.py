@@ -20,8 +20,6 @@ import msgspec
 
 from kip848_client.errors import DataDirError, DataDirForeignError, DataDirLockedError
 
-__all__ = ["Marker", "MARKER_NAME", "SetAside", "claim_folder", "release_folder", "new_cluster_id", "write_whole_file"]
-
 MARKER_NAME: Final = "kip848-data-folder.json"
 FOLDER_FORMAT: Final = 1
 """Written into the marker; a broker refuses a folder of any other."""

@@ -24,8 +24,6 @@ import msgspec
 
 from kip848_client.errors import DataDirCorruptError, DataDirError
 
-__all__ = ["EntryFile", "LoadedEntries", "FORMAT_VERSION", "sync_folder"]
-
 FORMAT_VERSION: Final = 1
 """Written into every file; a reader refuses any other."""
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final, Protocol
 
-__all__ = ["GroupLog", "MemoryGroupLog"]
-
 
 class GroupLog(Protocol):
     """Records in the order in which they were decided; those of one `append` are kept together or not at all."""

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-__all__ = ["MemoryShareStateLog", "since_snapshots"]
-
 _TYPE_BYTES: Final = 2
 _SNAPSHOT: Final = b"\0\0"
 

@@ -22,8 +22,6 @@ from kip848_client.broker.storage.data_folder import write_whole_file
 from kip848_client.broker.storage.entry_file import EntryFile
 from kip848_client.errors import BrokerError
 
-__all__ = ["TopicFile", "TopicFolder", "topic_folders", "KIND_RECORDS"]
-
 _TOPIC_FILE: Final = "topic.json"
 _RECORDS_FILE: Final = re.compile(r"(0|[1-9][0-9]{0,6})\.log")
 KIND_RECORDS: Final = b"r"

@@ -10,8 +10,6 @@ from typing import Final
 
 from kip848_client.partitions.partition_log import PartitionLog
 
-__all__ = ["AppendWatchers", "Watch"]
-
 
 class Watch:
     """One waiter on a set of partitions. `cancel` ends it; nothing is called afterwards."""

@@ -28,8 +28,6 @@ from kip848_client.wire.messages.fetch import (
     PartitionData,
 )
 
-__all__ = ["FetchSessions", "OpenedOut", "PARTITIONS_MAX", "STALE_MS"]
-
 STALE_MS: Final = 120_000
 """A session that was idle for longer gives its place to a new one."""
 PARTITIONS_MAX: Final = 100_000

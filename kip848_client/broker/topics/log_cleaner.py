@@ -26,8 +26,6 @@ from kip848_client.model import NamedPartition
 from kip848_client.partitions.partition_log import PartitionLog
 from kip848_client.wire.record_batch import BatchHeader, Record, keep_records, parse_batch_header, records_of
 
-__all__ = ["LogCleaner", "retained_from"]
-
 
 def retained_from(log: PartitionLog, configs: Mapping[str, str], *, wall_ms: int) -> int:
     """The offset from which ``retention.ms`` and ``retention.bytes`` keep records; at least the start of the log.

@@ -19,8 +19,6 @@ from kip848_client.partitions.partition_log import PartitionLog
 from kip848_client.transactions.transaction import GROUP_OFFSETS_PARTITIONS, GROUP_OFFSETS_TOPIC, offsets_partition
 from kip848_client.wire.record_batch import Record, build_batch
 
-__all__ = ["OffsetsTopic", "PARTITION_RECORDS_MAX"]
-
 PARTITION_RECORDS_MAX: Final = 10_000
 """Records between two rewritings of a partition."""
 

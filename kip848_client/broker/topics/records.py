@@ -19,17 +19,6 @@ from kip848_client.partitions.partition_log import PartitionLog
 from kip848_client.partitions.producer_batches import RecordRules
 from kip848_client.wire.record_batch import Record, batches_of, build_batch, records_of
 
-__all__ = [
-    "BrokerRecord",
-    "Content",
-    "Headers",
-    "NewRecord",
-    "append_records",
-    "partition_for",
-    "read_records",
-    "watch_records",
-]
-
 Content: TypeAlias = bytes | str | None
 """A key or value; text is written as UTF-8, None is a key that is not there or a tombstone."""
 

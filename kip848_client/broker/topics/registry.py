@@ -26,18 +26,6 @@ from kip848_client.transactions.transaction import GROUP_OFFSETS_TOPIC
 if TYPE_CHECKING:
     from kip848_client.broker.storage.data_dir import DataDir
 
-__all__ = [
-    "TopicRegistry",
-    "Topic",
-    "TopicChange",
-    "TopicCreated",
-    "TopicDeleted",
-    "PartitionsAdded",
-    "TopicReconfigured",
-    "PARTITIONS_MAX",
-    "STORAGE_FAILED",
-]
-
 STORAGE_FAILED: Final = ErrorCode.UNKNOWN_SERVER_ERROR
 """Error code if the data folder cannot be written. Clients stop and print it, most of them with our message. After
 KAFKA_STORAGE_ERROR they would retry until they time out, and print only that."""

@@ -11,8 +11,6 @@ from kip848_client.broker.topics.registry import Topic, TopicChange, TopicRegist
 from kip848_client.clock import Clock
 from kip848_client.coordinator.core.topics_image import TopicInfo, TopicsImage
 
-__all__ = ["TopicImages"]
-
 
 class TopicImages:
     """Follows the topics of one cluster.

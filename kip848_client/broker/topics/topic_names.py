@@ -8,8 +8,6 @@ from typing import Final
 
 from kip848_client.broker.topics.registry import TopicChange, TopicCreated, TopicRegistry
 
-__all__ = ["KnownTopics"]
-
 
 class KnownTopics:
     """Every topic that a broker ever had while this object followed it."""

@@ -52,8 +52,6 @@ from kip848_client.cli.serving.control_results import (
 )
 from kip848_client.errors import ConfigError
 
-__all__ = ["Call", "Controls", "calls"]
-
 _ROOMS: Final[dict[str, type]] = {
     "topics": BrokerTopics,
     "groups": BrokerGroups,

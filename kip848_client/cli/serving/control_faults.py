@@ -9,8 +9,6 @@ import msgspec
 from kip848_client import faults
 from kip848_client.errors import ConfigError, ErrorCode
 
-__all__ = ["ACTIONS", "FaultAction", "action_of"]
-
 
 class _Arguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pass

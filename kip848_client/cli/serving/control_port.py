@@ -34,8 +34,6 @@ from kip848_client.errors import (
     error_name,
 )
 
-__all__ = ["ControlPort"]
-
 _BODY_MAX: Final = 16 * 2**20
 _READ: Final = ("/", "/health", "/openapi.json")
 _END_SEEN_S: Final = 0.1

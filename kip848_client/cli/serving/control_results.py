@@ -24,22 +24,6 @@ from kip848_client.broker.topics.records import BrokerRecord
 from kip848_client.errors import ConfigError
 from kip848_client.model import NamedPartition
 
-__all__ = [
-    "CommittedOffset",
-    "Encoding",
-    "Header",
-    "PartitionOffset",
-    "PartitionOffsets",
-    "PartitionRecords",
-    "Record",
-    "Rule",
-    "content",
-    "jsonable",
-    "record_of",
-    "result_type",
-    "rule_of",
-]
-
 Encoding: TypeAlias = Literal["utf-8", "base64"]
 """How keys, values and headers are written in JSON."""
 

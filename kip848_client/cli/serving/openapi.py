@@ -9,8 +9,6 @@ import msgspec
 from kip848_client.cli.serving.control_calls import Call
 from kip848_client.version import __version__
 
-__all__ = ["description"]
-
 
 def description(calls: Mapping[str, Call], *, with_token: bool) -> dict[str, object]:
     """Describe every call.

@@ -19,8 +19,6 @@ from kip848_client.wire.connection import connect
 if TYPE_CHECKING:
     from kip848_client.client.control.credentials import Credentials
 
-__all__ = ["ConnectionOpener"]
-
 
 class ConnectionOpener:
     """Opens one connection of the control plane per call, with the same security as the data plane.

@@ -23,8 +23,6 @@ from kip848_client.wire.sasl.oauthbearer import OAuthBearerClient
 from kip848_client.wire.sasl.plain import PlainClient
 from kip848_client.wire.sasl.scram import ScramClient
 
-__all__ = ["Credentials"]
-
 _NONCE_BYTES: Final = 24
 
 

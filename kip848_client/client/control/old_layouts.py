@@ -24,8 +24,6 @@ from kip848_client.wire.messages.offset_fetch import (
 )
 from kip848_client.wire.schema import Request, Response
 
-__all__ = ["heard", "spoken"]
-
 _COORDINATOR_KEYS_VERSION: Final = 4
 """First version of FindCoordinator with a list of keys (KIP-699)."""
 _GROUPS_VERSION: Final = 8

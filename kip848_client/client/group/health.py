@@ -18,8 +18,6 @@ from kip848_client.member.core.states import MemberState
 from kip848_client.model import NamedPartition
 from kip848_client.processing.work import ProcessingStatus
 
-__all__ = ["ConsumerHealth", "HealthProbe", "PartitionHealth"]
-
 
 class PartitionHealth(msgspec.Struct, frozen=True):
     """One assigned partition.

@@ -18,8 +18,6 @@ from kip848_client.config import ConfigValue
 from kip848_client.member.core.states import MemberState
 from kip848_client.model import NamedPartition
 
-__all__ = ["CompletedStats", "complete_stats"]
-
 _INVALID: Final = -1001
 _JOIN_STATES: Final = {
     MemberState.UNJOINED: "init",

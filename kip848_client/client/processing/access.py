@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from kip848_client.client.records.fetcher import Fetcher
     from kip848_client.config.consumer import ConsumerConfig
 
-__all__ = ["ConsumerAccess", "ProcessedConsumer"]
-
 _COMMIT_INTERVAL_MS: Final = 5_000
 _COMMIT_TIMEOUT_S: Final = 10.0
 Offsets = Mapping[NamedPartition, OffsetAndMetadata]

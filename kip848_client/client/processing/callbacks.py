@@ -8,8 +8,6 @@ from typing import Final
 from kip848_client.client.group.listener_invoker import RebalanceCallbacks
 from kip848_client.model import NamedPartition, TopicIdPartition
 
-__all__ = ["ProcessingCallbacks"]
-
 OnPartitions = Callable[[Sequence[NamedPartition]], object]
 
 

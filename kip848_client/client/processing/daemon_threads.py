@@ -14,8 +14,6 @@ from typing import Any, Final, ParamSpec, TypeVar
 
 from kip848_client.daemon_thread import daemon_thread
 
-__all__ = ["DaemonThreads"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

@@ -9,8 +9,6 @@ from typing import Any, Final
 from kip848_client.client.records.data_plane import Message
 from kip848_client.errors import ArgumentTypeError, Kip848Error
 
-__all__ = ["DeadLetters", "describe"]
-
 _ERROR_BYTES_MAX: Final = 8192
 """A letter that the text of an error makes too large would be refused."""
 

@@ -42,8 +42,6 @@ from kip848_client.processing.outbox import Slice
 from kip848_client.processing.settings import ProcessSettings
 from kip848_client.processing.work import Cancel, Failed, Give, Item, ProcessingStatus, Start, Work
 
-__all__ = ["CANCELLED_GRACE_S", "DRAIN_SLICE_S", "LAST_TRANSACTIONS", "Driver", "now_ms"]
-
 _READ_RECORDS: Final = 500
 """Most records that are read at once."""
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.trace import Span
 
-__all__ = ["HandlerCall", "HandlerTelemetry", "age_s"]
-
 
 class HandlerTelemetry(ClientMetrics):
     """What one ``process()`` reports."""

@@ -8,8 +8,6 @@ import msgspec
 
 from kip848_client.client.records.message import Message
 
-__all__ = ["RecordCopy"]
-
 
 class RecordCopy(msgspec.Struct, frozen=True):
     """What a handler in another process gets: the methods of a message, without the consumer's memory behind them."""

@@ -12,8 +12,6 @@ from kip848_client.errors import ArgumentTypeError, IllegalStateError, Transacti
 from kip848_client.processing.outbox import Slice
 from kip848_client.processing.work import Work
 
-__all__ = ["HandlerTransaction", "OutputRefusedError", "SliceWriter", "metadata_too_large"]
-
 _QUEUE_WAIT_S: Final = 0.1
 _PASSING: Final = frozenset(
     {

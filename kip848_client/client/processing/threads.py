@@ -30,8 +30,6 @@ from kip848_client.model import NamedPartition, OffsetAndMetadata
 from kip848_client.processing.settings import ProcessSettings
 from kip848_client.processing.work import HANDLING, Work
 
-__all__ = ["ThreadProcessor"]
-
 _RETURN_DONE: Final = "give a function that returns when its work is done, or use AsyncConsumer for an async one"
 
 _SLICE_S: Final = 0.1

@@ -16,8 +16,6 @@ from kip848_client.client.records.message import Message
 from kip848_client.config import ConsumerConfig
 from kip848_client.errors import DeserializationError, KeyDeserializationError, ValueDeserializationError
 
-__all__ = ["Deserializer", "Deserializers", "deserializers_of"]
-
 Deserializer = Callable[[Any, Any], object]
 """``deserializer(data, context)``: data is bytes or None, the context a `SerializationContext`."""
 

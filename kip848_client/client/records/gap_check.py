@@ -26,8 +26,6 @@ from kip848_client.errors import ConnectionLostError, Kip848Error, ProtocolError
 from kip848_client.model import NamedPartition, OffsetAndMetadata
 from kip848_client.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
-__all__ = ["Gap", "GapCheck", "find_gap", "left_out"]
-
 _PAUSE_S: Final = 1.0
 _PAUSE_S_MAX: Final = 64.0
 _SCAN_PAUSE_S: Final = 0.05

@@ -11,8 +11,6 @@ from confluent_kafka import KafkaError, KafkaException
 
 from kip848_client.errors import BrokerError, CommitFailedError, Kip848Error
 
-__all__ = ["ErrorDetails", "describe_error"]
-
 
 class ErrorDetails(KafkaError):
     """An exception of this library as a `confluent_kafka.KafkaError`: ``code()``, ``name()``, ``str()``, ...

@@ -7,8 +7,6 @@ from typing import Final
 
 from kip848_client.model import NamedPartition, OffsetAndMetadata
 
-__all__ = ["Origins"]
-
 _Positions = Mapping[NamedPartition, OffsetAndMetadata]
 
 

@@ -31,8 +31,6 @@ from kip848_client.errors import (
 )
 from kip848_client.model import describe_partitions
 
-__all__ = ["ask_brokers"]
-
 AnswerT = TypeVar("AnswerT")
 
 _PAUSE_S: Final = 0.1

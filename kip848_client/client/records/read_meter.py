@@ -11,8 +11,6 @@ from kip848_client.client.records.data_plane import Message
 from kip848_client.model import NamedPartition
 from kip848_client.telemetry import ClientMetrics
 
-__all__ = ["ReadMeter"]
-
 Values = list[tuple[float, Mapping[str, str]]]
 
 

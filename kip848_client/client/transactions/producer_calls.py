@@ -19,8 +19,6 @@ from kip848_client.errors import (
     TransactionFailedError,
 )
 
-__all__ = ["ProducerCalls"]
-
 _CALLS: Final = (
     "produce",
     "init_transactions",

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from kip848_client.client.records.fetcher import Fetcher
     from kip848_client.config.consumer import ConsumerConfig
 
-__all__ = ["Transaction", "TransactedConsumer"]
-
 
 class TransactedConsumer(Protocol):
     """The parts of a `Consumer` that a transaction uses."""

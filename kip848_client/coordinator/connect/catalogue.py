@@ -117,17 +117,3 @@ def check_catalogue(known: Catalogue, given: Catalogue) -> Catalogue:
             f"{shown}). Give a changed list of units a higher offset (units.version)."
         )
     return known
-
-
-__all__ = [
-    "Catalogue",
-    "UNIT_COUNT_MAX",
-    "Units",
-    "check_catalogue",
-    "count_units",
-    "read_units",
-    "stored_held",
-    "stored_units",
-    "write_held",
-    "write_units",
-]

@@ -45,8 +45,6 @@ from kip848_client.wire.messages.consumer_group_heartbeat import Assignor
 from kip848_client.wire.messages.consumer_protocol import ConsumerProtocolSubscription, encode_subscription
 from kip848_client.wire.messages.join_group import JoinGroupRequestProtocol
 
-__all__ = ["ClassicAssignors"]
-
 _DESCRIBE_MS_MIN: Final = 1_000
 """Shortest time between two calls of ``metadata()`` that the application did not ask for."""
 

@@ -16,17 +16,6 @@ from kip848_client.error_codes import RETRIABLE, ErrorCode
 from kip848_client.errors import FatalGroupError, Kip848Error, error_for_code
 from kip848_client.member.core.settings import MemberConfig
 
-__all__ = [
-    "BEAT_CODES",
-    "JOIN_CODES",
-    "SYNC_CODES",
-    "ClassicErrorClass",
-    "beat_error_class",
-    "fatal_error",
-    "join_error_class",
-    "sync_error_class",
-]
-
 
 class ClassicErrorClass(enum.Enum):
     """The reaction of the member to an error code."""

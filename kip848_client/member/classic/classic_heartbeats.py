@@ -27,8 +27,6 @@ from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kip848_client.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 
-__all__ = ["EARLY_FIRST_MS", "ClassicHeartbeats"]
-
 EARLY_FIRST_MS: Final = 50
 """Delay of the first early heartbeat; each further delay is twice as long, up to the interval."""
 _JITTER: Final = 0.2

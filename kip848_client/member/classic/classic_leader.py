@@ -37,8 +37,6 @@ from kip848_client.wire.messages.consumer_group_install_assignment import Member
 from kip848_client.wire.messages.join_group import JoinGroupResponseMember
 from kip848_client.wire.messages.sync_group import SyncGroupRequestAssignment
 
-__all__ = ["LARGE_RECORD", "ClassicLeader"]
-
 LARGE_RECORD: Final = 900_000
 """Limit of the bytes of all subscriptions and assignments: a coordinator writes a group as one record, and brokers
 refuse larger ones."""

@@ -49,8 +49,6 @@ from kip848_client.wire.messages.consumer_protocol import TopicPartition as Part
 from kip848_client.wire.messages.join_group import JoinGroupResponseMember
 from kip848_client.wire.messages.sync_group import SyncGroupRequestAssignment
 
-__all__ = ["ClassicPlan", "GroupMemberData", "partitions_by_topic", "read_members"]
-
 _NAMESPACE: Final = UUID("6f1a3f3e-5d6e-4c1b-9a53-2f6f0f2b7a10")
 """For ids of topics that have none (brokers before Kafka 2.8); they never leave this process."""
 _FOREIGN_VERSION: Final = -1

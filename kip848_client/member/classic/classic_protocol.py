@@ -61,8 +61,6 @@ from kip848_client.wire.messages.consumer_protocol import ConsumerProtocolAssign
 from kip848_client.wire.messages.heartbeat import HeartbeatResponse
 from kip848_client.wire.messages.join_group import JoinGroupRequestProtocol, JoinGroupResponseMember
 
-__all__ = ["ClassicProtocol"]
-
 
 class ClassicProtocol(GroupPart, RunOwner, RoundOwner, ExitOwner):
     """A member that joins with JoinGroup, and is assigned by the group's leader."""

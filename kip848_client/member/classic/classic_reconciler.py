@@ -19,8 +19,6 @@ from kip848_client.member.offsets.commits import Commits
 from kip848_client.member.offsets.positions import Positions
 from kip848_client.model import TopicIdPartition
 
-__all__ = ["ClassicReconciler", "RunOwner"]
-
 
 class RunOwner(ABC):
     """The protocol that a run reports to."""

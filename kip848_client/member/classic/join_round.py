@@ -48,8 +48,6 @@ from kip848_client.wire.messages.join_group import (
 from kip848_client.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from kip848_client.wire.schema import Request, Response
 
-__all__ = ["JoinRound", "RoundOwner"]
-
 ResponseT = TypeVar("ResponseT", bound=Response)
 
 _COMMITS_MS: Final = 5_000

@@ -14,8 +14,6 @@ from typing import Final
 
 from kip848_client.member.core.context import Context
 
-__all__ = ["Standing"]
-
 
 class Standing:
     """A coordinator's timers for one member, counted from when its requests were sent, which is earlier."""

@@ -16,8 +16,6 @@ from msgspec.structs import replace
 from kip848_client.member.core.context import Context
 from kip848_client.member.core.events import DescribeTopics, RequestFailed, TopicDescription, TopicsDescribed
 
-__all__ = ["TopicWatch"]
-
 _JITTER: Final = 0.2
 
 OnDescribed = Callable[[TopicsDescribed | None], None]

@@ -22,8 +22,6 @@ from kip848_client.member.core.events import MetadataUpdated
 from kip848_client.model import TopicIdPartition
 from kip848_client.wire.messages.consumer_group_heartbeat import Assignment, TopicPartitions
 
-__all__ = ["AssignorNotices"]
-
 
 class _Target(msgspec.Struct, frozen=True):
     """The target of this member, as of the last answer."""

@@ -37,16 +37,6 @@ from kip848_client.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeResponse,
 )
 
-__all__ = [
-    "BLIND_HEARTBEATS_MAX",
-    "CROWD",
-    "FIRST_MS",
-    "FOUND_MAX_MS",
-    "KNOWN_MAX_MS",
-    "SMALL_GROUP",
-    "EarlyHeartbeats",
-]
-
 FIRST_MS: Final = 30
 """Delay of the first early heartbeat in an epoch, and of the first one after some partitions arrived."""
 GROWTH: Final = 1.5

@@ -33,8 +33,6 @@ from kip848_client.wire.messages.consumer_group_describe import (
     DescribedGroup,
 )
 
-__all__ = ["QUESTION_EVERY_MS", "HandOver"]
-
 QUESTION_EVERY_MS: Final = 100
 """Pause between two ConsumerGroupDescribe requests."""
 

@@ -35,8 +35,6 @@ from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
 )
 
-__all__ = ["Heartbeats", "Sent"]
-
 _MIN_TIMEOUT_MS = 5000
 _OMITTED_TIMEOUT_MS = -1
 _DEFAULT_INTERVAL_MS = 5000  # Kafka's group.consumer.heartbeat.interval.ms, for a coordinator that never names one

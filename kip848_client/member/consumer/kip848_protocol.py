@@ -31,8 +31,6 @@ from kip848_client.member.offsets.commits import Commits
 from kip848_client.member.offsets.positions import Positions
 from kip848_client.model import Subscription, TopicIdPartition
 
-__all__ = ["ConsumerProtocol"]
-
 
 class ConsumerProtocol(GroupPart):
     """The coordinator assigns, or asks a member to."""

@@ -51,8 +51,6 @@ from kip848_client.model import Subscription
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 
-__all__ = ["LEAVE_EPOCH", "STATIC_LEAVE_EPOCH", "Membership"]
-
 LEAVE_EPOCH: Final = -1
 """Leave for good."""
 STATIC_LEAVE_EPOCH: Final = -2

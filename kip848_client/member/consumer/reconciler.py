@@ -36,8 +36,6 @@ from kip848_client.member.offsets.commits import Commits
 from kip848_client.member.offsets.positions import Positions
 from kip848_client.model import TopicIdPartition
 
-__all__ = ["Reconciler"]
-
 
 class Reconciler(Runs):
     """Holds the target and the current assignment, and starts runs."""

@@ -19,8 +19,6 @@ from uuid import UUID
 from kip848_client.member.core.context import Context
 from kip848_client.member.core.events import MetadataUpdated, RequestFailed, RequestMetadata
 
-__all__ = ["TopicNames"]
-
 
 class TopicNames:
     """The topic names that one part of a member knows, and its requests for missing ones.

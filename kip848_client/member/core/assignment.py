@@ -14,15 +14,6 @@ import msgspec
 
 from kip848_client.wire.messages.consumer_group_heartbeat import Assignment, TopicPartitions
 
-__all__ = [
-    "NO_ASSIGNMENT",
-    "IdPartition",
-    "LocalAssignment",
-    "partitions_from_wire",
-    "partitions_to_wire",
-    "pending_from_wire",
-]
-
 IdPartition: TypeAlias = tuple[UUID, int]
 """(topic id, partition), as the coordinator names a partition."""
 

@@ -18,8 +18,6 @@ from kip848_client.errors import AssignorTimeoutError
 from kip848_client.member.core.assignor_events import AssignorCall, AssignorFailed, CallOnAssignment, RunAssignor
 from kip848_client.member.core.context import Context
 
-__all__ = ["AssignorCalls"]
-
 
 class _Call(msgspec.Struct, eq=False):
     call_id: int

@@ -19,22 +19,6 @@ from kip848_client.wire.messages.consumer_group_heartbeat import Assignor
 from kip848_client.wire.messages.consumer_group_install_assignment import Member as InstallMember
 from kip848_client.wire.messages.consumer_group_prepare_assignment import ConsumerGroupPrepareAssignmentResponse
 
-__all__ = [
-    "AssignorCall",
-    "AssignorDone",
-    "AssignorEffect",
-    "AssignorEvent",
-    "AssignorFailed",
-    "AssignorsDescribed",
-    "AssignorsUnsupported",
-    "CallOnAssignment",
-    "DescribeAssignors",
-    "GroupRestless",
-    "OnAssignmentDone",
-    "ReassignmentRequested",
-    "RunAssignor",
-]
-
 # --- events
 
 

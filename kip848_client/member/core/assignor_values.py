@@ -38,8 +38,6 @@ from kip848_client.wire.messages.consumer_group_prepare_assignment import (
     Member,
 )
 
-__all__ = ["advertised", "announce", "compute", "install_members", "spec_of", "undescribed"]
-
 
 def advertised(assignor: PartitionAssignor) -> Assignor:
     """Call ``metadata()`` and convert its result for a heartbeat.

@@ -9,8 +9,6 @@ from __future__ import annotations
 import random
 from typing import Final
 
-__all__ = ["Backoff"]
-
 _JITTER: Final = 0.2
 _MOST_DOUBLINGS: Final = 30
 

@@ -31,8 +31,6 @@ from kip848_client.model import NO_EPOCH, NamedPartition, OffsetAndMetadata, Sub
 from kip848_client.wire.messages.consumer_group_heartbeat import Assignor
 from kip848_client.wire.schema import Request, Response
 
-__all__ = ["MIN_REPEAT_MS", "Context"]
-
 ResponseT = TypeVar("ResponseT", bound=Response)
 
 MIN_REPEAT_MS: Final = 5000

@@ -28,8 +28,6 @@ from kip848_client.member.core.settings import missing_permission
 from kip848_client.model import BrokerNode
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 
-__all__ = ["Discovery"]
-
 _GROUP_KEY_TYPE: Final = 0
 _FINAL: Final = frozenset({FailureKind.AUTHENTICATION_FAILED, FailureKind.UNSUPPORTED_VERSION})
 

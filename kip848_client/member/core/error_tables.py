@@ -13,26 +13,6 @@ from typing import Final
 
 from kip848_client.error_codes import RETRIABLE, ErrorCode
 
-__all__ = [
-    "COMMIT_CODES",
-    "FATAL_ADVICE",
-    "HEARTBEAT_CODES",
-    "CommitErrorClass",
-    "FetchErrorClass",
-    "FindErrorClass",
-    "HeartbeatErrorClass",
-    "ROUND_CODES",
-    "TOPIC_GONE",
-    "RoundErrorClass",
-    "commit_error_class",
-    "fetch_error_class",
-    "find_error_class",
-    "forgets_coordinator",
-    "heartbeat_error_class",
-    "partition_fetch_error_class",
-    "round_error_class",
-]
-
 
 class HeartbeatErrorClass(enum.Enum):
     """The reaction of the member to an error code in a heartbeat's answer."""

@@ -15,8 +15,6 @@ from kip848_client.errors import (
 )
 from kip848_client.member.core.events import FailureKind, RequestFailed
 
-__all__ = ["failure_error", "is_passing"]
-
 _ERRORS: Final[dict[FailureKind, type[Kip848Error]]] = {
     FailureKind.TIMED_OUT: RequestTimeoutError,
     FailureKind.DISCONNECTED: ConnectionLostError,

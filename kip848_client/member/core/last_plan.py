@@ -24,8 +24,6 @@ from kip848_client.wire.messages.consumer_group_prepare_assignment import (
     TopicMetadata,
 )
 
-__all__ = ["RESTLESS_PLANS", "RESTLESS_WITHIN_MS", "RETRY_MS", "RETRY_MS_MAX", "WISH_MS", "PlanInputs", "Unrest"]
-
 RETRY_MS: Final = 1_000
 """How long after its first failure in a row an assignor is called again; each further failure doubles it."""
 RETRY_MS_MAX: Final = 30_000

@@ -12,8 +12,6 @@ import msgspec
 from kip848_client.errors import ConfigError
 from kip848_client.wire.messages.consumer_group_heartbeat import Assignor
 
-__all__ = ["ByDuration", "GroupProtocol", "MemberConfig", "ResetPolicy"]
-
 
 class GroupProtocol(enum.Enum):
     """How a member speaks with its group (``group.protocol``)."""

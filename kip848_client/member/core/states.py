@@ -26,21 +26,6 @@ from kip848_client.errors import IllegalStateError
 if TYPE_CHECKING:
     from transitions import Machine
 
-__all__ = [
-    "HEARTBEATING",
-    "IN_GROUP",
-    "MEMBER",
-    "PHASE_ROWS",
-    "STATES",
-    "TRANSITIONS",
-    "MemberState",
-    "Phase",
-    "PhaseRow",
-    "Transition",
-    "Trigger",
-    "move",
-]
-
 
 class MemberState(enum.Enum):
     """The five states that the outside sees."""

@@ -15,8 +15,6 @@ import msgspec
 
 from kip848_client.member.core.states import IN_GROUP, Phase
 
-__all__ = ["Statistics"]
-
 _OPEN = IN_GROUP - {Phase.IN_SYNC, Phase.ACK_DUE}
 _ENDED_WELL = frozenset({Phase.IN_SYNC, Phase.ACK_DUE})
 

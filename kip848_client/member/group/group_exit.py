@@ -47,8 +47,6 @@ from kip848_client.member.group.runs import Run, Runs
 from kip848_client.member.offsets.positions import Positions
 from kip848_client.model import Subscription
 
-__all__ = ["ExitOwner", "GroupExit", "Unsent", "ignore_answer"]
-
 
 class Unsent(enum.Enum):
     """Why no leave request was sent."""

@@ -21,8 +21,6 @@ from kip848_client.member.group.group_exit import GroupExit
 from kip848_client.member.group.runs import Run
 from kip848_client.model import Subscription, TopicIdPartition
 
-__all__ = ["GroupFacts", "GroupPart"]
-
 
 class GroupFacts(msgspec.Struct, frozen=True):
     """The fields of `MemberSnapshot` that come from the group part; they are explained there."""

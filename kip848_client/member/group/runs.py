@@ -25,9 +25,6 @@ from kip848_client.member.offsets.commits import Commits
 from kip848_client.member.offsets.positions import Positions
 from kip848_client.model import TopicIdPartition
 
-__all__ = ["Run", "Runs"]
-
-
 Steps: TypeAlias = Generator[None, BaseException | None, None]
 """Waits at each ``yield``; a listener call that ended hands in what the listener raised."""
 

@@ -33,17 +33,6 @@ from kip848_client.wire.messages.offset_fetch import (
     OffsetFetchResponse,
 )
 
-__all__ = [
-    "Built",
-    "CommitResult",
-    "FetchResult",
-    "build_commit",
-    "build_fetch",
-    "first_part",
-    "read_commit",
-    "read_fetch",
-]
-
 LAST_VERSION_BY_NAME: Final = 9
 COMMIT_PARTITIONS_MAX: Final = 5_000
 COMMIT_BYTES_MAX: Final = 500_000

@@ -56,8 +56,6 @@ from kip848_client.member.offsets.commit_requests import build_commit, first_par
 from kip848_client.model import NO_EPOCH, NamedPartition, OffsetAndMetadata, TopicIdPartition, describe_partitions
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 
-__all__ = ["Commits"]
-
 _WAITED_FOR: Final = frozenset({CommitKind.SYNC, CommitKind.AUTO_CLOSE})
 _AUTOMATIC: Final = frozenset({CommitKind.AUTO_INTERVAL, CommitKind.AUTO_REVOCATION})
 

@@ -21,8 +21,6 @@ from kip848_client.member.core.events import DescribeTopics, RequestFailed, Topi
 from kip848_client.model import ZERO_UUID, Subscription, TopicIdPartition
 from kip848_client.patterns import Pattern, compiled
 
-__all__ = ["NewPartitions"]
-
 
 class _Seen(msgspec.Struct, frozen=True):
     """A topic at the moment when the member began to listen to it."""

@@ -41,8 +41,6 @@ from kip848_client.member.offsets.commit_requests import FetchResult, build_fetc
 from kip848_client.model import NO_EPOCH, NamedPartition, describe_partitions
 from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 
-__all__ = ["Lookup", "OffsetFetches"]
-
 
 class Lookup(msgspec.Struct, eq=False):
     """One caller that waits for committed offsets.

@@ -50,8 +50,6 @@ from kip848_client.member.offsets.new_partitions import NewPartitions
 from kip848_client.member.offsets.offset_fetches import Lookup, OffsetFetches
 from kip848_client.model import NamedPartition, OffsetAndMetadata, Subscription, TopicIdPartition, describe_partitions
 
-__all__ = ["EARLIEST_TIMESTAMP", "LATEST_TIMESTAMP", "Positions"]
-
 LATEST_TIMESTAMP: Final = -1
 EARLIEST_TIMESTAMP: Final = -2
 _LOGICAL: Final = frozenset({LATEST_TIMESTAMP, EARLIEST_TIMESTAMP})

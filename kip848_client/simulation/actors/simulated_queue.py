@@ -32,8 +32,6 @@ from kip848_client.simulation.virtual.scheduler import Scheduler, Timer
 from kip848_client.simulation.virtual.violation import fail
 from kip848_client.wire.messages.share_state_records import decode_share_state_record, encode_share_state_record
 
-__all__ = ["play_queue"]
-
 _KEY: Final = ShareKey("workers", uuid.UUID(int=1), 0)
 _READ: Final = ReadPartition(_KEY.topic_id, _KEY.partition)
 _WORDS: Final = (AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT, AcknowledgeType.RENEW)

@@ -42,8 +42,6 @@ from kip848_client.simulation.checkers.processing import Processed, Transacted
 from kip848_client.simulation.checkers.reading import ExclusiveReading, NoRecordLost, ToldOwnership
 from kip848_client.simulation.observer import Checker, Observer, RunState
 
-__all__ = ["every_checker"]
-
 _CHECKERS: Final[tuple[type[Checker], ...]] = (
     SingleOwner,
     ClassicRounds,

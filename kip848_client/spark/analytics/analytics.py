@@ -36,8 +36,6 @@ from kip848_client.spark.analytics.figure_rows import figure_rows, with_names
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Analysis", "analyze", "analyze_lines", "analyze_sweep"]
-
 TABLES: Final[Mapping[str, str]] = {
     "groups": "group: all its figures",
     "members": "member: heartbeats, commits, partitions gained, given up and owned",

@@ -21,8 +21,6 @@ from kip848_client.spark.session.arrow_map import map_in_arrow
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["EVENTS_DDL", "ArrowRows", "clean", "event_rows", "malformed_lines", "read_lines"]
-
 EVENTS_DDL: Final = (
     "file string, block long, line long, ts_ms long, source string, event string, group_id string, member_id string, "
     "client_id string, group_epoch long, member_epoch long, fields string, sent_ms double, late_ms double, "

@@ -26,8 +26,6 @@ from kip848_client.spark.session.arrow_map import map_in_arrow
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["FIGURE_TABLES", "figure_rows", "with_names"]
-
 _TEXT: Final = pa.string()
 _COUNT: Final = pa.int64()
 _MS: Final = pa.float64()

@@ -44,8 +44,6 @@ from kip848_client.spark.session.folder import Folder
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["COMMITS_DDL", "GroupHistory", "Update", "read_records", "replay_records"]
-
 TOPIC: Final = "__consumer_offsets"
 COMMITS_DDL: Final = "group_id string, minute_ms long, commits long, offsets long"
 """Commits of a group in a minute: requests, and the offsets in them."""

@@ -9,8 +9,6 @@ from kip848_client.errors import ConfigError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Folder"]
-
 
 class Folder:
     """One folder; it need not exist yet.

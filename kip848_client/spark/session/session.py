@@ -28,8 +28,6 @@ from kip848_client.spark.session.spark_home import unzipped_home, workers_have_p
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Java", "JavaMissingError", "SparkMissingError", "find_java", "require_pyspark", "spark_session"]
-
 JAVA_MIN: Final = 17
 """Spark 4 runs on Java 17 and newer."""
 

@@ -10,8 +10,6 @@ from kip848_client.errors import ConfigError
 from kip848_client.model import Confidential
 from kip848_client.spark.values.kafka_names import STORE_HINT
 
-__all__ = ["SinkOptions", "parse_sink_options"]
-
 _KNOWN: Final[Mapping[str, str]] = {
     name.lower(): name for name in ("topic", "includeHeaders", "bootstrap.servers", "checkpointLocation", "path")
 }

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from kip848_client.spark.sink.sink_options import SinkOptions
 
-__all__ = ["FORMAT", "KafkaGroupSource", "register"]
-
 FORMAT: Final = "kip848"
 
 _PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"

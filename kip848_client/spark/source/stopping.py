@@ -25,8 +25,6 @@ from kip848_client.errors import ConfigError, Kip848Error
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["StopWatch", "stop_gracefully"]
-
 _log = logging.getLogger("kip848_client.spark")
 
 LOOK_EVERY_S: Final = 0.1

@@ -10,8 +10,6 @@ from kip848_client.simulation.what_if import Job, Shape, WhatIfOutcome, play_job
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["play_on_spark"]
-
 
 def play_on_spark(spark: SparkSession, shape: Shape, jobs: Sequence[Job]) -> list[WhatIfOutcome]:
     """Play each of *jobs* with a group of *shape*."""

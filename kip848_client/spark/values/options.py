@@ -30,8 +30,6 @@ from kip848_client.spark.values.starting import (
     parse_times,
 )
 
-__all__ = ["SourceOptions", "parse_options"]
-
 
 class SourceOptions(Confidential, frozen=True):
     """The checked options of one query. Times are in ms.

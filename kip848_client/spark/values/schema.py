@@ -20,8 +20,6 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-__all__ = ["RECORDS", "RECORDS_WITH_HEADERS", "arrow_records", "record_schema"]
-
 RECORDS: Final = StructType(
     [
         StructField("key", BinaryType()),

@@ -17,8 +17,6 @@ from kip848_client.wire.compiler.decoder_source import DecoderSource
 from kip848_client.wire.compiler.encoder_source import EncoderSource
 from kip848_client.wire.schema import Message, MessageSpec
 
-__all__ = ["encoder_for", "decoder_for", "encode_body", "decode_body", "source_of", "ELEMENTS_UNBOUNDED"]
-
 MessageT = TypeVar("MessageT", bound=Message)
 Encoder = Callable[[Any, list[bytes]], None]
 Decoder = Callable[[bytes, int, int, int], tuple[Any, int]]

@@ -26,8 +26,6 @@ from kip848_client.wire.schema import (
     fields_of,
 )
 
-__all__ = ["DecoderSource"]
-
 
 class DecoderSource:
     """Writes the source of one decoder.

@@ -25,8 +25,6 @@ from kip848_client.wire.schema import (
     fields_of,
 )
 
-__all__ = ["EncoderSource"]
-
 _NULL_COMPACT: Final = r'b"\0"'
 
 

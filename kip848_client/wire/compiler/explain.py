@@ -19,8 +19,6 @@ from kip848_client.wire.schema import (
     fields_of,
 )
 
-__all__ = ["explain_value"]
-
 
 def explain_value(message: WireStruct, version: int) -> MessageValueError:
     """The error that names the first field of *message* whose value *version* cannot carry."""

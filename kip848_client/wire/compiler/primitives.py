@@ -11,28 +11,6 @@ from typing import Final, NoReturn
 
 from kip848_client.errors import MessageValueError, ProtocolError
 
-__all__ = [
-    "encode_uvarint",
-    "encode_string_length",
-    "decode_uvarint",
-    "rest_of_uvarint",
-    "rest_of_string_length",
-    "rest_of_array_length",
-    "rest_of_tag_count",
-    "ARRAY_LENGTH_MAX",
-    "skip_tags",
-    "too_many_elements",
-    "uuid_of",
-    "KNOWN_UUIDS",
-    "SHORT_UVARINTS",
-    "PACK_INT32S",
-    "UNPACK_INT32S",
-    "bad_length",
-    "bad_array_length",
-    "too_long_array",
-    "bad_tag_size",
-]
-
 STRING_LENGTH_MAX: Final = 32767
 """Kafka counts the bytes of a string in an int16; compact strings keep that limit."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-__all__ = ["Source", "is_default_free"]
-
 
 class Source:
     """Hands out names, and remembers the objects behind them in `globals`."""

@@ -13,8 +13,6 @@ from typing import Final, NamedTuple
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import Request, Response
 
-__all__ = ["MessagePair", "message_pair", "SUPPORTED_API_KEYS"]
-
 
 class MessagePair(NamedTuple):
     """The two messages of one API."""

@@ -21,16 +21,6 @@ from kip848_client.wire.schema import (
     wire,
 )
 
-__all__ = [
-    "AddPartitionsToTxnRequest",
-    "AddPartitionsToTxnResponse",
-    "AddPartitionsToTxnTopic",
-    "AddPartitionsToTxnTransaction",
-    "AddPartitionsToTxnPartitionResult",
-    "AddPartitionsToTxnTopicResult",
-    "AddPartitionsToTxnResult",
-]
-
 
 class AddPartitionsToTxnTopic(WireStruct, frozen=True):
     """Partitions of one topic."""

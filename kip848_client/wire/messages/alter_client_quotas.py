@@ -18,8 +18,6 @@ from kip848_client.wire.schema import (
     wire,
 )
 
-__all__ = ["AlterClientQuotasRequest", "AlterClientQuotasResponse", "EntryData", "EntryResult", "OpData"]
-
 
 class OpData(WireStruct, frozen=True):
     """One quota, to set or to remove."""

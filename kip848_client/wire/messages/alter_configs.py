@@ -21,14 +21,6 @@ from kip848_client.wire.schema import (
     wire,
 )
 
-__all__ = [
-    "AlterConfigsRequest",
-    "AlterConfigsResponse",
-    "AlterConfigsResource",
-    "AlterConfigsResourceResponse",
-    "AlterableConfig",
-]
-
 
 class AlterableConfig(WireStruct, frozen=True):
     """One setting."""

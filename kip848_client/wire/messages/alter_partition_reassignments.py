@@ -17,15 +17,6 @@ from kip848_client.wire.schema import (
     wire,
 )
 
-__all__ = [
-    "ReassignablePartition",
-    "ReassignableTopic",
-    "AlterPartitionReassignmentsRequest",
-    "ReassignablePartitionResponse",
-    "ReassignableTopicResponse",
-    "AlterPartitionReassignmentsResponse",
-]
-
 
 class ReassignablePartition(WireStruct, frozen=True):
     """New replicas; null ends a reassignment that is going on."""

@@ -17,15 +17,6 @@ from kip848_client.wire.schema import (
     wire,
 )
 
-__all__ = [
-    "AlterReplicaLogDirTopic",
-    "AlterReplicaLogDir",
-    "AlterReplicaLogDirsRequest",
-    "AlterReplicaLogDirPartitionResult",
-    "AlterReplicaLogDirTopicResult",
-    "AlterReplicaLogDirsResponse",
-]
-
 
 class AlterReplicaLogDirTopic(WireStruct, frozen=True):
     """Partitions of one topic."""

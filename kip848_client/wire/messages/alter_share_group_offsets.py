@@ -20,15 +20,6 @@ from kip848_client.wire.schema import (
     wire,
 )
 
-__all__ = [
-    "AlterShareGroupOffsetsRequest",
-    "AlterShareGroupOffsetsResponse",
-    "RequestTopic",
-    "RequestPartition",
-    "ResponseTopic",
-    "ResponsePartition",
-]
-
 
 class RequestPartition(WireStruct, frozen=True):
     """The new start offset of one partition."""

@@ -18,14 +18,6 @@ from kip848_client.wire.schema import (
     wire,
 )
 
-__all__ = [
-    "AlterUserScramCredentialsRequest",
-    "AlterUserScramCredentialsResponse",
-    "ScramCredentialDeletion",
-    "ScramCredentialUpsertion",
-    "AlterUserScramCredentialsResult",
-]
-
 
 class ScramCredentialDeletion(WireStruct, frozen=True):
     """A credential to delete."""

@@ -23,14 +23,6 @@ from kip848_client.wire.schema import (
     wire,
 )
 
-__all__ = [
-    "ApiVersionsRequest",
-    "ApiVersionsResponse",
-    "ApiVersion",
-    "SupportedFeatureKey",
-    "FinalizedFeatureKey",
-]
-
 
 class ApiVersionsRequest(Request["ApiVersionsResponse"], frozen=True):
     """Asks for the versions; names the software, which brokers count in their metrics."""

@@ -16,17 +16,6 @@ from kip848_client.errors import ProtocolError
 from kip848_client.wire.compiler.compiler import decode_body, encode_body
 from kip848_client.wire.schema import Int16, Int32, Int64, MessageSpec, RecordPart, WireStruct, record, wire
 
-__all__ = [
-    "CONNECT_PROTOCOL",
-    "PROTOCOL_VERSIONS",
-    "ClassicAssignment",
-    "ClassicWorker",
-    "ConnectorTasks",
-    "decode_classic_assignment",
-    "decode_classic_worker",
-    "encode_classic",
-]
-
 CONNECT_PROTOCOL: Final = "connect"
 """The protocol type of groups whose bytes have these layouts."""
 

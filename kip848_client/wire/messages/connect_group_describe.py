@@ -20,8 +20,6 @@ from kip848_client.wire.schema import (
     wire,
 )
 
-__all__ = ["ConnectGroupDescribeRequest", "ConnectGroupDescribeResponse", "DescribedGroup", "Member"]
-
 
 class ConnectGroupDescribeRequest(Request["ConnectGroupDescribeResponse"], frozen=True):
     """Which groups."""

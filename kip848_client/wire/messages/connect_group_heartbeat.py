@@ -23,16 +23,6 @@ from kip848_client.wire.schema import (
     wire,
 )
 
-__all__ = [
-    "ConnectGroupHeartbeatRequest",
-    "ConnectGroupHeartbeatResponse",
-    "UnitsOfName",
-    "Catalog",
-    "ClientAssignor",
-    "AssignedUnits",
-    "Assignment",
-]
-
 
 class UnitsOfName(WireStruct, frozen=True):
     """Units of one name; index -1 is the name itself (a connector, or a plain unit), 0 and up are its tasks."""

@@ -19,8 +19,6 @@ from kip848_client.wire.schema import (
     wire,
 )
 
-__all__ = ["ConnectGroupInstallAssignmentRequest", "ConnectGroupInstallAssignmentResponse", "Member"]
-
 
 class Member(WireStruct, frozen=True):
     """The whole target of one worker, and what its assignor should hear."""

@@ -20,8 +20,6 @@ from kip848_client.wire.schema import (
     wire,
 )
 
-__all__ = ["ConnectGroupPrepareAssignmentRequest", "ConnectGroupPrepareAssignmentResponse", "Member"]
-
 
 class ConnectGroupPrepareAssignmentRequest(Request["ConnectGroupPrepareAssignmentResponse"], frozen=True):
     """Sent by the worker whose heartbeat response said `should_compute_assignment`."""

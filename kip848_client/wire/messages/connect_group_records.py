@@ -11,24 +11,6 @@ from kip848_client.wire.messages.connect_group_heartbeat import AssignedUnits, C
 from kip848_client.wire.messages.group_record_keys import ClassicProtocol, GroupKey, MemberKey
 from kip848_client.wire.schema import Int8, Int16, Int32, Int64, MessageSpec, RecordPart, WireStruct, record, wire
 
-__all__ = [
-    "ConnectGroupRecordKey",
-    "ConnectGroupRecordValue",
-    "ConnectGroupMetadataKey",
-    "ConnectGroupMetadataValue",
-    "ConnectGroupCatalogKey",
-    "ConnectGroupCatalogValue",
-    "ConnectGroupMemberKey",
-    "ConnectGroupMemberValue",
-    "ClassicWorkerMetadata",
-    "ConnectGroupTargetMetadataKey",
-    "ConnectGroupTargetMetadataValue",
-    "ConnectGroupTargetMemberKey",
-    "ConnectGroupTargetMemberValue",
-    "ConnectGroupCurrentMemberKey",
-    "ConnectGroupCurrentMemberValue",
-]
-
 
 class ConnectGroupMetadataKey(GroupKey, frozen=True):
     """Type 30850: a connect group."""

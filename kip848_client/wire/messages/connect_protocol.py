@@ -10,8 +10,6 @@ from typing import Annotated, ClassVar, Final, TypeVar
 from kip848_client.wire.compiler.compiler import decode_body, encode_body
 from kip848_client.wire.schema import Int32, Int64, MessageSpec, RecordPart, record, wire
 
-__all__ = ["PlanMetadata", "WorkerMetadata", "decode", "encode"]
-
 _NO_TYPE: Final = 0
 """These are not records of a log; the number of a record type means nothing here."""
 

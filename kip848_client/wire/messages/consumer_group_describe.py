@@ -23,15 +23,6 @@ from kip848_client.wire.schema import (
     wire,
 )
 
-__all__ = [
-    "ConsumerGroupDescribeRequest",
-    "ConsumerGroupDescribeResponse",
-    "TopicPartitions",
-    "Assignment",
-    "Member",
-    "DescribedGroup",
-]
-
 
 class ConsumerGroupDescribeRequest(Request["ConsumerGroupDescribeResponse"], frozen=True):
     """The groups to describe."""

@@ -25,14 +25,6 @@ from kip848_client.wire.schema import (
     wire,
 )
 
-__all__ = [
-    "ConsumerGroupHeartbeatRequest",
-    "ConsumerGroupHeartbeatResponse",
-    "TopicPartitions",
-    "Assignor",
-    "Assignment",
-]
-
 
 class TopicPartitions(WireStruct, frozen=True):
     """Partitions of one topic."""

@@ -24,13 +24,6 @@ from kip848_client.wire.schema import (
     wire,
 )
 
-__all__ = [
-    "ConsumerGroupInstallAssignmentRequest",
-    "ConsumerGroupInstallAssignmentResponse",
-    "TopicPartition",
-    "Member",
-]
-
 
 class TopicPartition(WireStruct, frozen=True):
     """Partitions of one topic."""

@@ -23,15 +23,6 @@ from kip848_client.wire.schema import (
     wire,
 )
 
-__all__ = [
-    "ConsumerGroupPrepareAssignmentRequest",
-    "ConsumerGroupPrepareAssignmentResponse",
-    "Assignor",
-    "TopicPartition",
-    "Member",
-    "TopicMetadata",
-]
-
 
 class ConsumerGroupPrepareAssignmentRequest(Request["ConsumerGroupPrepareAssignmentResponse"], frozen=True):
     """Sent by the member whose heartbeat response said `should_compute_assignment`."""

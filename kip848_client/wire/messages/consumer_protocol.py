@@ -15,18 +15,6 @@ from kip848_client.errors import ProtocolError
 from kip848_client.wire.compiler.compiler import decode_body, encode_body
 from kip848_client.wire.schema import Int32, MessageSpec, RecordPart, WireStruct, record, wire
 
-__all__ = [
-    "CONSUMER_PROTOCOL",
-    "ConsumerProtocolAssignment",
-    "ConsumerProtocolSubscription",
-    "TopicPartition",
-    "decode_assignment",
-    "decode_subscription",
-    "encode_assignment",
-    "encode_subscription",
-    "embedded_version",
-]
-
 CONSUMER_PROTOCOL: Final = "consumer"
 """The protocol type of groups whose bytes have these layouts."""
 

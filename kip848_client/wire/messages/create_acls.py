@@ -21,13 +21,6 @@ from kip848_client.wire.schema import (
     wire,
 )
 
-__all__ = [
-    "CreateAclsRequest",
-    "CreateAclsResponse",
-    "AclCreation",
-    "AclCreationResult",
-]
-
 
 class AclCreation(WireStruct, frozen=True):
     """One ACL."""

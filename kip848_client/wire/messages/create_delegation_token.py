@@ -18,12 +18,6 @@ from kip848_client.wire.schema import (
     wire,
 )
 
-__all__ = [
-    "CreatableRenewers",
-    "CreateDelegationTokenRequest",
-    "CreateDelegationTokenResponse",
-]
-
 
 class CreatableRenewers(WireStruct, frozen=True):
     """A principal that may renew the token."""

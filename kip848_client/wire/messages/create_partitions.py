@@ -7,14 +7,6 @@ from typing import Annotated, ClassVar
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import Int16, Int32, MessageSpec, Request, Response, WireStruct, request, response, wire
 
-__all__ = [
-    "CreatePartitionsRequest",
-    "CreatePartitionsResponse",
-    "CreatePartitionsAssignment",
-    "CreatePartitionsTopic",
-    "CreatePartitionsTopicResult",
-]
-
 
 class CreatePartitionsAssignment(WireStruct, frozen=True):
     """The brokers of one new partition, if the caller chooses them."""

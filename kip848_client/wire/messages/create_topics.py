@@ -24,16 +24,6 @@ from kip848_client.wire.schema import (
     wire,
 )
 
-__all__ = [
-    "CreateTopicsRequest",
-    "CreateTopicsResponse",
-    "CreatableReplicaAssignment",
-    "CreatableTopicConfig",
-    "CreatableTopic",
-    "CreatableTopicConfigs",
-    "CreatableTopicResult",
-]
-
 
 class CreatableReplicaAssignment(WireStruct, frozen=True):
     """The brokers of one partition, if the caller chooses them."""

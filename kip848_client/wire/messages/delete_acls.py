@@ -21,14 +21,6 @@ from kip848_client.wire.schema import (
     wire,
 )
 
-__all__ = [
-    "DeleteAclsRequest",
-    "DeleteAclsResponse",
-    "DeleteAclsFilter",
-    "DeleteAclsFilterResult",
-    "DeleteAclsMatchingAcl",
-]
-
 
 class DeleteAclsFilter(WireStruct, frozen=True):
     """A filter; null and 1 match everything."""

@@ -7,12 +7,6 @@ from typing import Annotated, ClassVar
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import Int16, Int32, MessageSpec, Request, Response, WireStruct, request, response, wire
 
-__all__ = [
-    "DeleteGroupsRequest",
-    "DeleteGroupsResponse",
-    "DeletableGroupResult",
-]
-
 
 class DeleteGroupsRequest(Request["DeleteGroupsResponse"], frozen=True):
     """The groups to remove."""

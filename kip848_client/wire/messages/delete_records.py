@@ -21,15 +21,6 @@ from kip848_client.wire.schema import (
     wire,
 )
 
-__all__ = [
-    "DeleteRecordsRequest",
-    "DeleteRecordsResponse",
-    "DeleteRecordsPartition",
-    "DeleteRecordsTopic",
-    "DeleteRecordsPartitionResult",
-    "DeleteRecordsTopicResult",
-]
-
 
 class DeleteRecordsPartition(WireStruct, frozen=True):
     """The first offset that stays; -1 stands for the high watermark."""

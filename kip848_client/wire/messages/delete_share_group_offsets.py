@@ -19,8 +19,6 @@ from kip848_client.wire.schema import (
     wire,
 )
 
-__all__ = ["DeleteShareGroupOffsetsRequest", "DeleteShareGroupOffsetsResponse", "RequestTopic", "ResponseTopic"]
-
 
 class RequestTopic(WireStruct, frozen=True):
     """A topic to forget."""

@@ -19,13 +19,6 @@ from kip848_client.wire.schema import (
     wire,
 )
 
-__all__ = [
-    "DeleteTopicsRequest",
-    "DeleteTopicsResponse",
-    "DeleteTopicState",
-    "DeletableTopicResult",
-]
-
 
 class DeleteTopicState(WireStruct, frozen=True):
     """A topic by name or by id."""

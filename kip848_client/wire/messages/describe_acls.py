@@ -21,13 +21,6 @@ from kip848_client.wire.schema import (
     wire,
 )
 
-__all__ = [
-    "DescribeAclsRequest",
-    "DescribeAclsResponse",
-    "AclDescription",
-    "DescribeAclsResource",
-]
-
 
 class DescribeAclsRequest(Request["DescribeAclsResponse"], frozen=True):
     """A filter; null and 1 match everything."""

@@ -18,15 +18,6 @@ from kip848_client.wire.schema import (
     wire,
 )
 
-__all__ = [
-    "DescribeClientQuotasRequest",
-    "DescribeClientQuotasResponse",
-    "ComponentData",
-    "EntityData",
-    "EntryData",
-    "ValueData",
-]
-
 
 class ComponentData(WireStruct, frozen=True):
     """What an entity must have: a type, and by *match_type* a name (0), the default (1), or any of both (2)."""

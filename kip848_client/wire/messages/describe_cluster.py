@@ -18,12 +18,6 @@ from kip848_client.wire.schema import (
     wire,
 )
 
-__all__ = [
-    "DescribeClusterRequest",
-    "DescribeClusterResponse",
-    "DescribeClusterBroker",
-]
-
 
 class DescribeClusterRequest(Request["DescribeClusterResponse"], frozen=True):
     """Options of the description."""

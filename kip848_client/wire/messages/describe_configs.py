@@ -21,15 +21,6 @@ from kip848_client.wire.schema import (
     wire,
 )
 
-__all__ = [
-    "DescribeConfigsRequest",
-    "DescribeConfigsResponse",
-    "DescribeConfigsResource",
-    "DescribeConfigsSynonym",
-    "DescribeConfigsResourceResult",
-    "DescribeConfigsResult",
-]
-
 
 class DescribeConfigsResource(WireStruct, frozen=True):
     """One resource to describe."""

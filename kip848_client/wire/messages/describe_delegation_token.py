@@ -18,14 +18,6 @@ from kip848_client.wire.schema import (
     wire,
 )
 
-__all__ = [
-    "DescribeDelegationTokenOwner",
-    "DescribeDelegationTokenRequest",
-    "DescribedDelegationTokenRenewer",
-    "DescribedDelegationToken",
-    "DescribeDelegationTokenResponse",
-]
-
 
 class DescribeDelegationTokenOwner(WireStruct, frozen=True):
     """A principal."""

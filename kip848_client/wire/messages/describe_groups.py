@@ -10,13 +10,6 @@ from typing import Annotated, ClassVar
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import Int16, Int32, MessageSpec, Request, Response, WireStruct, request, response, wire
 
-__all__ = [
-    "DescribeGroupsRequest",
-    "DescribeGroupsResponse",
-    "DescribedGroupMember",
-    "DescribedGroup",
-]
-
 
 class DescribeGroupsRequest(Request["DescribeGroupsResponse"], frozen=True):
     """The groups to describe."""

@@ -22,15 +22,6 @@ from kip848_client.wire.schema import (
     wire,
 )
 
-__all__ = [
-    "DescribeLogDirsRequest",
-    "DescribeLogDirsResponse",
-    "DescribableLogDirTopic",
-    "DescribeLogDirsPartition",
-    "DescribeLogDirsTopic",
-    "DescribeLogDirsResult",
-]
-
 
 class DescribableLogDirTopic(WireStruct, frozen=True):
     """Partitions of one topic."""

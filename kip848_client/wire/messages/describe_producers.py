@@ -18,15 +18,6 @@ from kip848_client.wire.schema import (
     wire,
 )
 
-__all__ = [
-    "DescribeProducersRequest",
-    "DescribeProducersResponse",
-    "DescribeProducersTopic",
-    "DescribedTopic",
-    "DescribedPartition",
-    "ProducerState",
-]
-
 
 class DescribeProducersTopic(WireStruct, frozen=True):
     """Partitions of one topic."""

@@ -21,18 +21,6 @@ from kip848_client.wire.schema import (
     wire,
 )
 
-__all__ = [
-    "PartitionData",
-    "TopicData",
-    "DescribeQuorumRequest",
-    "ReplicaState",
-    "DescribedPartition",
-    "DescribedTopic",
-    "Listener",
-    "Node",
-    "DescribeQuorumResponse",
-]
-
 
 class PartitionData(WireStruct, frozen=True):
     """One partition."""

@@ -23,16 +23,6 @@ from kip848_client.wire.schema import (
     wire,
 )
 
-__all__ = [
-    "DescribeShareGroupOffsetsRequest",
-    "DescribeShareGroupOffsetsResponse",
-    "RequestGroup",
-    "RequestTopic",
-    "ResponseGroup",
-    "ResponseTopic",
-    "ResponsePartition",
-]
-
 
 class RequestTopic(WireStruct, frozen=True):
     """Partitions of one topic."""

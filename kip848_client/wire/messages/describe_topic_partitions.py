@@ -19,15 +19,6 @@ from kip848_client.wire.schema import (
     wire,
 )
 
-__all__ = [
-    "DescribeTopicPartitionsRequest",
-    "DescribeTopicPartitionsResponse",
-    "TopicRequest",
-    "Cursor",
-    "DescribeTopicPartitionsResponsePartition",
-    "DescribeTopicPartitionsResponseTopic",
-]
-
 
 class TopicRequest(WireStruct, frozen=True):
     """A topic by name."""

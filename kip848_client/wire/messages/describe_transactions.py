@@ -18,13 +18,6 @@ from kip848_client.wire.schema import (
     wire,
 )
 
-__all__ = [
-    "DescribeTransactionsRequest",
-    "DescribeTransactionsResponse",
-    "DescribedTransaction",
-    "DescribedTransactionTopic",
-]
-
 
 class DescribeTransactionsRequest(Request["DescribeTransactionsResponse"], frozen=True):
     """The transactional ids to look at."""

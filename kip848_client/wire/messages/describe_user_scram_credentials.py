@@ -18,14 +18,6 @@ from kip848_client.wire.schema import (
     wire,
 )
 
-__all__ = [
-    "DescribeUserScramCredentialsRequest",
-    "DescribeUserScramCredentialsResponse",
-    "UserName",
-    "CredentialInfo",
-    "DescribeUserScramCredentialsResult",
-]
-
 
 class UserName(WireStruct, frozen=True):
     """A user."""

@@ -18,14 +18,6 @@ from kip848_client.wire.schema import (
     wire,
 )
 
-__all__ = [
-    "ElectLeadersRequest",
-    "ElectLeadersRequestTopic",
-    "ElectLeadersResponse",
-    "PartitionElectionResult",
-    "ReplicaElectionResult",
-]
-
 
 class ElectLeadersRequestTopic(WireStruct, frozen=True):
     """Partitions of one topic."""

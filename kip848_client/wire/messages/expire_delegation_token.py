@@ -17,11 +17,6 @@ from kip848_client.wire.schema import (
     wire,
 )
 
-__all__ = [
-    "ExpireDelegationTokenRequest",
-    "ExpireDelegationTokenResponse",
-]
-
 
 class ExpireDelegationTokenRequest(Request["ExpireDelegationTokenResponse"], frozen=True):
     """The token, by its HMAC."""

@@ -27,22 +27,6 @@ from kip848_client.wire.schema import (
     wire,
 )
 
-__all__ = [
-    "FetchRequest",
-    "FetchResponse",
-    "ReplicaState",
-    "FetchPartition",
-    "FetchTopic",
-    "ForgottenTopic",
-    "EpochEndOffset",
-    "LeaderIdAndEpoch",
-    "SnapshotId",
-    "AbortedTransaction",
-    "PartitionData",
-    "FetchableTopicResponse",
-    "NodeEndpoint",
-]
-
 
 class ReplicaState(WireStruct, frozen=True):
     """The replica that fetches; -1 is a consumer."""

@@ -22,12 +22,6 @@ from kip848_client.wire.schema import (
     wire,
 )
 
-__all__ = [
-    "FindCoordinatorRequest",
-    "FindCoordinatorResponse",
-    "Coordinator",
-]
-
 
 class FindCoordinatorRequest(Request["FindCoordinatorResponse"], frozen=True):
     """The keys (group or transactional ids) to look up."""

@@ -19,8 +19,6 @@ from kip848_client.wire.schema import (
     wire,
 )
 
-__all__ = ["GetTelemetrySubscriptionsRequest", "GetTelemetrySubscriptionsResponse"]
-
 
 class GetTelemetrySubscriptionsRequest(Request["GetTelemetrySubscriptionsResponse"], frozen=True):
     """Who asks; zero for a client that has no instance id yet."""

@@ -10,23 +10,6 @@ from typing import Annotated, ClassVar
 
 from kip848_client.wire.schema import Int32, Int64, MessageSpec, RecordPart, WireStruct, record, wire
 
-__all__ = [
-    "GroupRecordKey",
-    "OffsetCommitKey",
-    "GroupMetadataKey",
-    "ConsumerGroupMetadataKey",
-    "ConsumerGroupPartitionMetadataKey",
-    "ConsumerGroupMemberMetadataKey",
-    "ConsumerGroupTargetAssignmentMetadataKey",
-    "ConsumerGroupTargetAssignmentMemberKey",
-    "ConsumerGroupCurrentMemberAssignmentKey",
-    "ConsumerGroupRegularExpressionKey",
-    "PendingOffsetKey",
-    "ClassicProtocol",
-    "GroupKey",
-    "MemberKey",
-]
-
 
 class GroupKey(RecordPart, frozen=True):
     """Base of the keys that a group has once."""

@@ -10,11 +10,6 @@ from typing import Annotated, ClassVar
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import Int16, Int32, MessageSpec, Request, Response, request, response, wire
 
-__all__ = [
-    "HeartbeatRequest",
-    "HeartbeatResponse",
-]
-
 
 class HeartbeatRequest(Request["HeartbeatResponse"], frozen=True):
     """Which member of which generation is alive."""

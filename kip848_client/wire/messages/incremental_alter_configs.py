@@ -21,13 +21,6 @@ from kip848_client.wire.schema import (
     wire,
 )
 
-__all__ = [
-    "IncrementalAlterConfigsRequest",
-    "IncrementalAlterConfigsResponse",
-    "AlterableConfig",
-    "AlterConfigsResource",
-]
-
 
 class AlterableConfig(WireStruct, frozen=True):
     """The change of one key."""

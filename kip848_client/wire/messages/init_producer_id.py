@@ -10,11 +10,6 @@ from typing import Annotated, ClassVar
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import Int16, Int32, Int64, MessageSpec, Request, Response, request, response, wire
 
-__all__ = [
-    "InitProducerIdRequest",
-    "InitProducerIdResponse",
-]
-
 
 class InitProducerIdRequest(Request["InitProducerIdResponse"], frozen=True):
     """`producer_id` -1 asks for a new one."""

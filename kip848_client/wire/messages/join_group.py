@@ -11,13 +11,6 @@ from typing import Annotated, ClassVar
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import Int16, Int32, MessageSpec, Request, Response, WireStruct, request, response, wire
 
-__all__ = [
-    "JoinGroupRequest",
-    "JoinGroupResponse",
-    "JoinGroupRequestProtocol",
-    "JoinGroupResponseMember",
-]
-
 
 class JoinGroupRequestProtocol(WireStruct, frozen=True):
     """An assignor that the member knows, and the member's subscription in its format."""

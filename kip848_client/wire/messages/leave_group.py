@@ -10,13 +10,6 @@ from typing import Annotated, ClassVar
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import Int16, Int32, MessageSpec, Request, Response, WireStruct, request, response, wire
 
-__all__ = [
-    "LeaveGroupRequest",
-    "LeaveGroupResponse",
-    "MemberIdentity",
-    "MemberResponse",
-]
-
 
 class MemberIdentity(WireStruct, frozen=True):
     """A member that leaves; static members are named by their instance id alone."""

@@ -21,12 +21,6 @@ from kip848_client.wire.schema import (
     wire,
 )
 
-__all__ = [
-    "ConfigResource",
-    "ListConfigResourcesRequest",
-    "ListConfigResourcesResponse",
-]
-
 _CLIENT_METRICS = 16
 
 

@@ -25,15 +25,6 @@ from kip848_client.wire.schema import (
     wire,
 )
 
-__all__ = [
-    "ListOffsetsRequest",
-    "ListOffsetsResponse",
-    "ListOffsetsPartition",
-    "ListOffsetsTopic",
-    "ListOffsetsPartitionResponse",
-    "ListOffsetsTopicResponse",
-]
-
 
 class ListOffsetsPartition(WireStruct, frozen=True):
     """The time to look up, in milliseconds, or one of the special values."""

@@ -17,14 +17,6 @@ from kip848_client.wire.schema import (
     wire,
 )
 
-__all__ = [
-    "ListPartitionReassignmentsTopics",
-    "ListPartitionReassignmentsRequest",
-    "OngoingPartitionReassignment",
-    "OngoingTopicReassignment",
-    "ListPartitionReassignmentsResponse",
-]
-
 
 class ListPartitionReassignmentsTopics(WireStruct, frozen=True):
     """Partitions of one topic."""

@@ -18,12 +18,6 @@ from kip848_client.wire.schema import (
     wire,
 )
 
-__all__ = [
-    "ListTransactionsRequest",
-    "ListTransactionsResponse",
-    "ListedTransaction",
-]
-
 
 class ListTransactionsRequest(Request["ListTransactionsResponse"], frozen=True):
     """Filters; empty ones let everything through."""

@@ -23,15 +23,6 @@ from kip848_client.wire.schema import (
     wire,
 )
 
-__all__ = [
-    "MetadataRequest",
-    "MetadataResponse",
-    "MetadataRequestTopic",
-    "MetadataResponseBroker",
-    "MetadataResponsePartition",
-    "MetadataResponseTopic",
-]
-
 
 class MetadataRequestTopic(WireStruct, frozen=True):
     """A topic by name, or from version 10 on by id with a null name."""

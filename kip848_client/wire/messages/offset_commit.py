@@ -24,15 +24,6 @@ from kip848_client.wire.schema import (
     wire,
 )
 
-__all__ = [
-    "OffsetCommitRequest",
-    "OffsetCommitResponse",
-    "OffsetCommitRequestPartition",
-    "OffsetCommitRequestTopic",
-    "OffsetCommitResponsePartition",
-    "OffsetCommitResponseTopic",
-]
-
 
 class OffsetCommitRequestPartition(WireStruct, frozen=True):
     """The position of one partition: the next offset to read."""

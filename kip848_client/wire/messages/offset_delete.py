@@ -7,15 +7,6 @@ from typing import Annotated, ClassVar
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import Int16, Int32, MessageSpec, Request, Response, WireStruct, request, response, wire
 
-__all__ = [
-    "OffsetDeleteRequest",
-    "OffsetDeleteResponse",
-    "OffsetDeleteRequestPartition",
-    "OffsetDeleteRequestTopic",
-    "OffsetDeleteResponsePartition",
-    "OffsetDeleteResponseTopic",
-]
-
 
 class OffsetDeleteRequestPartition(WireStruct, frozen=True):
     """One partition."""

@@ -25,19 +25,6 @@ from kip848_client.wire.schema import (
     wire,
 )
 
-__all__ = [
-    "OffsetFetchRequest",
-    "OffsetFetchResponse",
-    "OffsetFetchRequestTopic",
-    "OffsetFetchRequestTopics",
-    "OffsetFetchRequestGroup",
-    "OffsetFetchResponsePartition",
-    "OffsetFetchResponseTopic",
-    "OffsetFetchResponsePartitions",
-    "OffsetFetchResponseTopics",
-    "OffsetFetchResponseGroup",
-]
-
 
 class OffsetFetchRequestTopic(WireStruct, frozen=True):
     """A topic, in versions 1 to 7."""

@@ -21,15 +21,6 @@ from kip848_client.wire.schema import (
     wire,
 )
 
-__all__ = [
-    "OffsetForLeaderEpochRequest",
-    "OffsetForLeaderEpochResponse",
-    "OffsetForLeaderPartition",
-    "OffsetForLeaderTopic",
-    "EpochEndOffset",
-    "OffsetForLeaderTopicResult",
-]
-
 
 class OffsetForLeaderPartition(WireStruct, frozen=True):
     """The epoch to look up in one partition."""

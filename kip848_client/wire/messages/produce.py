@@ -26,18 +26,6 @@ from kip848_client.wire.schema import (
     wire,
 )
 
-__all__ = [
-    "ProduceRequest",
-    "ProduceResponse",
-    "PartitionProduceData",
-    "TopicProduceData",
-    "BatchIndexAndErrorMessage",
-    "LeaderIdAndEpoch",
-    "PartitionProduceResponse",
-    "TopicProduceResponse",
-    "NodeEndpoint",
-]
-
 
 class PartitionProduceData(WireStruct, frozen=True):
     """Batches for one partition."""

@@ -19,8 +19,6 @@ from kip848_client.wire.schema import (
     wire,
 )
 
-__all__ = ["PushTelemetryRequest", "PushTelemetryResponse"]
-
 
 class PushTelemetryRequest(Request["PushTelemetryResponse"], frozen=True):
     """Metrics, compressed as `compression_type` says; the last ones of a client that ends."""

@@ -17,11 +17,6 @@ from kip848_client.wire.schema import (
     wire,
 )
 
-__all__ = [
-    "RenewDelegationTokenRequest",
-    "RenewDelegationTokenResponse",
-]
-
 
 class RenewDelegationTokenRequest(Request["RenewDelegationTokenResponse"], frozen=True):
     """The token, by its HMAC."""

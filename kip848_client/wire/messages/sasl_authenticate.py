@@ -7,11 +7,6 @@ from typing import Annotated, ClassVar
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import Int16, Int64, MessageSpec, Request, Response, request, response, wire
 
-__all__ = [
-    "SaslAuthenticateRequest",
-    "SaslAuthenticateResponse",
-]
-
 
 class SaslAuthenticateRequest(Request["SaslAuthenticateResponse"], frozen=True):
     """The bytes of the mechanism."""

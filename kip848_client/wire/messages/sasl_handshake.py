@@ -7,11 +7,6 @@ from typing import Annotated, ClassVar
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import Int16, MessageSpec, Request, Response, request, response, wire
 
-__all__ = [
-    "SaslHandshakeRequest",
-    "SaslHandshakeResponse",
-]
-
 
 class SaslHandshakeRequest(Request["SaslHandshakeResponse"], frozen=True):
     """The mechanism that the client wants."""

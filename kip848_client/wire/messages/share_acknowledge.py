@@ -24,18 +24,6 @@ from kip848_client.wire.schema import (
     wire,
 )
 
-__all__ = [
-    "ShareAcknowledgeRequest",
-    "ShareAcknowledgeResponse",
-    "AcknowledgePartition",
-    "AcknowledgeTopic",
-    "AcknowledgementBatch",
-    "LeaderIdAndEpoch",
-    "NodeEndpoint",
-    "PartitionData",
-    "ShareAcknowledgeTopicResponse",
-]
-
 
 class AcknowledgementBatch(WireStruct, frozen=True):
     """What the member says about some offsets: 0 gap, 1 accept, 2 release, 3 reject, 4 renew; one for all, or each."""

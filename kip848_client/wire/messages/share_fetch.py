@@ -25,20 +25,6 @@ from kip848_client.wire.schema import (
     wire,
 )
 
-__all__ = [
-    "ShareFetchRequest",
-    "ShareFetchResponse",
-    "AcknowledgementBatch",
-    "AcquiredRecords",
-    "FetchPartition",
-    "FetchTopic",
-    "ForgottenTopic",
-    "LeaderIdAndEpoch",
-    "NodeEndpoint",
-    "PartitionData",
-    "ShareFetchableTopicResponse",
-]
-
 
 class AcknowledgementBatch(WireStruct, frozen=True):
     """What the member says about some offsets: 0 gap, 1 accept, 2 release, 3 reject, 4 renew; one for all, or each."""

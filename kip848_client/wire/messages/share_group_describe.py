@@ -19,15 +19,6 @@ from kip848_client.wire.schema import (
     wire,
 )
 
-__all__ = [
-    "ShareGroupDescribeRequest",
-    "ShareGroupDescribeResponse",
-    "TopicPartitions",
-    "Assignment",
-    "Member",
-    "DescribedGroup",
-]
-
 
 class ShareGroupDescribeRequest(Request["ShareGroupDescribeResponse"], frozen=True):
     """The groups to describe."""

@@ -23,8 +23,6 @@ from kip848_client.wire.schema import (
     wire,
 )
 
-__all__ = ["ShareGroupHeartbeatRequest", "ShareGroupHeartbeatResponse", "TopicPartitions", "Assignment"]
-
 
 class ShareGroupHeartbeatRequest(Request["ShareGroupHeartbeatResponse"], frozen=True):
     """`member_epoch` 0 joins, -1 leaves; else the epoch of the last answer."""

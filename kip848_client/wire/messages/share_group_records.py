@@ -22,25 +22,6 @@ from kip848_client.wire.schema import (
     wire,
 )
 
-__all__ = [
-    "ShareGroupRecordKey",
-    "ShareGroupRecordValue",
-    "ShareGroupMemberMetadataKey",
-    "ShareGroupMemberMetadataValue",
-    "ShareGroupMetadataKey",
-    "ShareGroupMetadataValue",
-    "ShareGroupTargetAssignmentMetadataKey",
-    "ShareGroupTargetAssignmentMetadataValue",
-    "ShareGroupTargetAssignmentMemberKey",
-    "ShareGroupTargetAssignmentMemberValue",
-    "ShareGroupCurrentMemberAssignmentKey",
-    "ShareGroupCurrentMemberAssignmentValue",
-    "ShareGroupStatePartitionMetadataKey",
-    "ShareGroupStatePartitionMetadataValue",
-    "TopicPartitionsInfo",
-    "TopicInfo",
-]
-
 
 class ShareGroupMemberMetadataKey(MemberKey, frozen=True):
     """Type 10: a member and its subscription."""

@@ -28,18 +28,6 @@ from kip848_client.wire.schema import (
     wire,
 )
 
-__all__ = [
-    "ShareSnapshotKey",
-    "ShareSnapshotValue",
-    "ShareStateKey",
-    "ShareStateValue",
-    "ShareUpdateKey",
-    "ShareUpdateValue",
-    "StateBatch",
-    "decode_share_state_record",
-    "encode_share_state_record",
-]
-
 _INT16: Final = struct.Struct(">h")
 _VALUE_VERSION: Final = 0
 

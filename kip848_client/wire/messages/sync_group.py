@@ -10,12 +10,6 @@ from typing import Annotated, ClassVar
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import Int16, Int32, MessageSpec, Request, Response, WireStruct, request, response, wire
 
-__all__ = [
-    "SyncGroupRequest",
-    "SyncGroupResponse",
-    "SyncGroupRequestAssignment",
-]
-
 
 class SyncGroupRequestAssignment(WireStruct, frozen=True):
     """The leader's assignment for one member."""

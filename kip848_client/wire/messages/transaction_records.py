@@ -24,14 +24,6 @@ from kip848_client.wire.schema import (
     wire,
 )
 
-__all__ = [
-    "TransactionLogKey",
-    "TransactionLogPartitions",
-    "TransactionLogValue",
-    "encode_transaction_record",
-    "decode_transaction_record",
-]
-
 _INT16: Final = struct.Struct(">h")
 _KEY_VERSION: Final = 0
 _VALUE_VERSION: Final = 1

@@ -24,15 +24,6 @@ from kip848_client.wire.schema import (
     wire,
 )
 
-__all__ = [
-    "TxnOffsetCommitRequest",
-    "TxnOffsetCommitResponse",
-    "TxnOffsetCommitRequestPartition",
-    "TxnOffsetCommitRequestTopic",
-    "TxnOffsetCommitResponsePartition",
-    "TxnOffsetCommitResponseTopic",
-]
-
 
 class TxnOffsetCommitRequestPartition(WireStruct, frozen=True):
     """The position of one partition."""

@@ -18,13 +18,6 @@ from kip848_client.wire.schema import (
     wire,
 )
 
-__all__ = [
-    "FeatureUpdateKey",
-    "UpdateFeaturesRequest",
-    "UpdatableFeatureResult",
-    "UpdateFeaturesResponse",
-]
-
 
 class FeatureUpdateKey(WireStruct, frozen=True):
     """A feature; level 0 switches it off. Type 1 allows upgrades only, 2 safe downgrades, 3 unsafe ones."""

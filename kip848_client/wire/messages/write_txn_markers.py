@@ -19,16 +19,6 @@ from kip848_client.wire.schema import (
     wire,
 )
 
-__all__ = [
-    "WriteTxnMarkersRequest",
-    "WriteTxnMarkersResponse",
-    "WritableTxnMarker",
-    "WritableTxnMarkerTopic",
-    "WritableTxnMarkerResult",
-    "WritableTxnMarkerTopicResult",
-    "WritableTxnMarkerPartitionResult",
-]
-
 
 class WritableTxnMarkerTopic(WireStruct, frozen=True):
     """Partitions of one topic."""

@@ -14,8 +14,6 @@ from kip848_client.wire.messages.sasl_handshake import SaslHandshakeRequest
 from kip848_client.wire.sasl.mechanism import SaslClient
 from kip848_client.wire.schema import Request, Response
 
-__all__ = ["log_in"]
-
 ResponseT = TypeVar("ResponseT", bound=Response)
 
 _FRAMED_FROM: Final = 1

@@ -10,8 +10,6 @@ from typing import Protocol
 
 from kip848_client.errors import AuthenticationError
 
-__all__ = ["MakeSaslClient", "SaslClient", "SaslServer", "SaslRefusal", "without_secret"]
-
 
 class SaslClient(Protocol):
     """The client's side of one authentication; good for one only."""

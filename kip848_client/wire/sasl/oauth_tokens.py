@@ -14,8 +14,6 @@ from typing import Final
 from kip848_client.errors import AuthenticationError, ConnectionLostError, Kip848Error
 from kip848_client.model import OAuthToken
 
-__all__ = ["OAuthTokens"]
-
 _MILLISECONDS_FROM: Final = 100_000_000_000
 """An expiry after the year 5000 is one in milliseconds, and its token would never be renewed."""
 

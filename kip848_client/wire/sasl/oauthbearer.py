@@ -11,8 +11,6 @@ from kip848_client.model import OAuthToken
 from kip848_client.wire.sasl.mechanism import SaslRefusal, without_secret
 from kip848_client.wire.sasl.unsecured_jws import BearerClaims, TokenError
 
-__all__ = ["OAuthBearerClient", "OAuthBearerServer"]
-
 _FIRST_MESSAGE: Final = re.compile(r"n,(?:a=(?P<acting_as>[^,\x01]+))?,\x01(?P<pairs>(?:[A-Za-z]+=[^\x01]*\x01)*)\x01")
 _BEARER: Final = re.compile(r"(?i:bearer) +(?P<token>[-_.~+/=A-Za-z0-9]+)")
 _NOT_VALID: Final = '{"status":"invalid_token"}'

@@ -12,8 +12,6 @@ from typing import Final
 from kip848_client.errors import AuthenticationError
 from kip848_client.wire.sasl.mechanism import SaslRefusal, without_secret
 
-__all__ = ["PlainClient", "PlainServer"]
-
 _PARTS: Final = 3
 _REFUSED: Final = "Authentication failed: Invalid username or password"
 """Kafka's words."""

@@ -20,16 +20,6 @@ import msgspec
 from kip848_client.errors import AuthenticationError
 from kip848_client.wire.sasl.mechanism import SaslRefusal, without_secret
 
-__all__ = [
-    "ITERATIONS_MIN",
-    "SCRAM_MECHANISMS",
-    "ScramClient",
-    "ScramCredential",
-    "ScramServer",
-    "credential_of_salted",
-    "make_credential",
-]
-
 SCRAM_MECHANISMS: Final[Mapping[str, str]] = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 """Mechanism -> the hash behind it."""
 

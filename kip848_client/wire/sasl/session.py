@@ -15,8 +15,6 @@ from kip848_client.errors import AuthenticationError, ConnectionLostError, Kip84
 from kip848_client.wire.sasl.authentication import Speaker, log_in
 from kip848_client.wire.sasl.mechanism import MakeSaslClient
 
-__all__ = ["renew_sessions"]
-
 LOGIN_TIMEOUT_MS: Final = 30_000
 """For each request of a login."""
 LOGIN_INTERVAL_MIN_S: Final = 1.05

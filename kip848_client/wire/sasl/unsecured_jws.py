@@ -12,8 +12,6 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-__all__ = ["BearerClaims", "TokenError", "read_unsecured_token", "unsecured_token"]
-
 _PARTS: Final = 3
 _MS_PER_S: Final = 1000
 
