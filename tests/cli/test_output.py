@@ -57,3 +57,12 @@ def test_a_subcommand_refuses_an_unknown_option_with_its_own_usage(capsys: pytes
     said = capsys.readouterr().err
     assert said.startswith("usage: kip848 topics list ")
     assert said.endswith("unknown argument: --jsn; did you mean --json?\n")
+
+
+def test_help_names_fields_as_they_are_typed(capsys: pytest.CaptureFixture[str]) -> None:
+    """argparse needs %% in some texts and prints it as it is in others."""
+    with pytest.raises(SystemExit, match="0"):
+        main(["consume", "--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "such as '%k: %s\\n'" in said
+    assert "TEXT of --format may have %t topic" in said

@@ -19,8 +19,8 @@ JSON_FIELDS: Final = (
     'list of pairs). Bytes that are not UTF-8 are {"base64": "..."}.'
 )
 FORMAT_FIELDS: Final = (
-    r"TEXT of --format may have %%t topic, %%p partition, %%o offset, %%T timestamp in ms, %%k key, %%s value, "
-    r"%%K and %%S their lengths in bytes (-1: none), %%h headers, %%%%, \n, \t, \r and \\, as in kcat."
+    r"TEXT of --format may have %t topic, %p partition, %o offset, %T timestamp in ms, %k key, %s value, "
+    r"%K and %S their lengths in bytes (-1: none), %h headers, %%, \n, \t, \r and \\, as in kcat."
 )
 _FIELD: Final = re.compile(r"%(.)|\\(.)|([^%\\]+)|(.)", re.DOTALL)
 _ESCAPES: Final = {"n": b"\n", "t": b"\t", "r": b"\r", "\\": b"\\"}
