@@ -25,7 +25,7 @@ from kip848_client.admin.cluster import Cluster
 from kip848_client.aio.owner_thread import teller
 from kip848_client.client.control.connection_opener import ConnectionOpener
 from kip848_client.client.control.ownership import HomeProcess
-from kip848_client.config import ConfigValue, ConsumerConfig, merge_settings, parse_consumer_config
+from kip848_client.config import ConfigValue, ConsumerConfig, merge_settings, parse_consumer_config, unlisted_keys
 from kip848_client.daemon_thread import daemon_thread
 from kip848_client.errors import IllegalStateError
 
@@ -115,7 +115,13 @@ class _Client:
         self, config: Mapping[str, ConfigValue] | None = None, *, await_broker: bool = False, **settings: ConfigValue
     ) -> None:
         given = {"group.id": _CLIENT_ID, "client.id": _CLIENT_ID, **merge_settings(config, settings)}
-        self._thread: Final = _LoopThread(parse_consumer_config(given), await_broker=await_broker)
+        parsed = parse_consumer_config(given)
+        if unlisted := unlisted_keys(parsed.data_plane):
+            from kip848_client.client.records.data_plane import create_record_consumer  # here: it loads librdkafka
+
+            asked = {key: parsed.data_plane[key] for key in ("bootstrap.servers", "group.id", *sorted(unlisted))}
+            create_record_consumer(asked).close()  # refuses what a consumer refuses
+        self._thread: Final = _LoopThread(parsed, await_broker=await_broker)
         weakref.finalize(self, self._thread.stop)
 
 

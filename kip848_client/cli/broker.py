@@ -220,8 +220,8 @@ def parse_listener(text: str) -> Listener:
     return Listener(*parse_address(address), *(parse_address(advertised) if equals else ()))
 
 
-def parse_topics(texts: Sequence[str], *, option: str = "--topic") -> dict[str, int]:
-    """Read ``NAME:PARTITIONS`` of each; ``NAME`` alone means one partition.
+def parse_topics(texts: Sequence[str], *, option: str = "--topic", partitions: int = 1) -> dict[str, int]:
+    """Read ``NAME:PARTITIONS`` of each; ``NAME`` alone has *partitions*.
 
     Args:
         option: name of the argument in errors.
@@ -231,12 +231,12 @@ def parse_topics(texts: Sequence[str], *, option: str = "--topic") -> dict[str, 
     """
     topics: dict[str, int] = {}
     for text in texts:
-        name, colon, partitions = text.partition(":")
-        if colon and not (_COUNT.fullmatch(partitions) and int(partitions) > 0):
+        name, colon, count = text.partition(":")
+        if colon and not (_COUNT.fullmatch(count) and int(count) > 0):
             raise ConfigError(f"{option} {text!r} is not NAME:PARTITIONS")
         if name in topics:
             raise ConfigError(f"{option} {name!r} is given twice")
-        topics[name] = int(partitions) if colon else 1
+        topics[name] = int(count) if colon else partitions
     return topics
 
 

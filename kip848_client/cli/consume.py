@@ -19,6 +19,7 @@ import logging
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 BATCH_RECORDS: Final = 500
 POLL_S: Final = 0.2
+REPEAT_S: Final = 30.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -171,18 +173,20 @@ def subscribe(consumer: Consumer, topics: Sequence[str], *, quiet: bool) -> None
 
 
 class Troubles(logging.Handler):
-    """Prints the client's warnings and errors; consecutive equal texts once."""
+    """Prints the client's warnings and errors; the same text at most twice a minute."""
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
-        self._last = ""
+        self._printed_s: dict[str, float] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print one log record."""
         text = record.getMessage()
         failed_request = getattr(record, "kip848_event", None) == LogEvent.REQUEST_FAILED.value
-        if (failed_request or record.levelno >= logging.WARNING) and text != self._last:
-            self._last = text
+        now_s = time.monotonic()
+        self._printed_s = {one: at_s for one, at_s in self._printed_s.items() if now_s - at_s < REPEAT_S}
+        if (failed_request or record.levelno >= logging.WARNING) and text not in self._printed_s:
+            self._printed_s[text] = now_s
             print(f"% {printable(text)}", file=sys.stderr, flush=True)
 
 

@@ -83,8 +83,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     ):
         action = actions.add_parser(name, help=help_text)
         if name == "create":
-            action.add_argument("topics", metavar="NAME:PARTITIONS", nargs="+")
-            action.add_argument("--replicas", metavar="N", type=int, default=ALL_BROKERS_REPLICAS)
+            action.add_argument("topics", metavar="NAME[:PARTITIONS]", nargs="+")
+            action.add_argument(
+                "--partitions", metavar="N", type=int, default=1, help="of topics without a number of their own (1)"
+            )
+            action.add_argument(
+                "--replicas",
+                "--replication-factor",
+                metavar="N",
+                type=int,
+                default=ALL_BROKERS_REPLICAS,
+                help="of each partition (the brokers' default)",
+            )
             action.add_argument(
                 "--config",
                 metavar="KEY=VALUE",
@@ -148,7 +158,7 @@ def _create(arguments: argparse.Namespace) -> int:
     configs = dict(arguments.config)
     topics = [
         NewTopic(name, num_partitions=count, replication_factor=arguments.replicas, config=configs)
-        for name, count in parse_topics(arguments.topics, option="topic").items()
+        for name, count in parse_topics(arguments.topics, option="topic", partitions=arguments.partitions).items()
     ]
     admin = admin_client(arguments)
     futures = admin.create_topics(topics, request_timeout=arguments.timeout)

@@ -12,6 +12,7 @@ from kip848_client.config.consumer import (
     merge_settings,
     nearest_key,
     parse_consumer_config,
+    unlisted_keys,
 )
 
 __all__ = [
@@ -22,4 +23,5 @@ __all__ = [
     "merge_settings",
     "nearest_key",
     "parse_consumer_config",
+    "unlisted_keys",
 ]

@@ -41,6 +41,7 @@ __all__ = [
     "merge_settings",
     "nearest_key",
     "parse_consumer_config",
+    "unlisted_keys",
 ]
 
 
@@ -419,6 +420,11 @@ def _name_misspelt_keys(reader: ConfigReader) -> None:
             nearest = nearest_key(key)
             if nearest is not None and not any(problem.startswith(f"{key} ") for problem in reader.problems):
                 reader.refuse(f"{key} is not a configuration key; did you mean {nearest}?", None)
+
+
+def unlisted_keys(conf: Mapping[str, ConfigValue]) -> frozenset[str]:
+    """Keys that only librdkafka can tell from mistakes."""
+    return frozenset(conf.keys() - _known_keys())
 
 
 def _known_keys() -> frozenset[str]:

@@ -65,6 +65,13 @@ def commit(broker: EmbeddedBroker, group_id: str, offset: int = 4) -> None:
     foreign.close()
 
 
+def test_a_misspelt_key_is_refused() -> None:
+    """An administrator with a misspelt key worked without the setting, and a consumer with the same keys did not."""
+    with pytest.raises(ConfigError, match=r"socket\.nagel\.disable is not a configuration key; did you mean"):
+        Admin({"bootstrap.servers": "localhost:9092", "socket.nagel.disable": True})
+    Admin({"bootstrap.servers": "localhost:9092", "socket.max.fails": 1, "topic.metadata.refresh.sparse": True}).close()
+
+
 def test_a_cluster_without_newer_kinds_of_groups_describes_the_others(orders: EmbeddedBroker, admin: Admin) -> None:
     """Kafka up to 4.1 has share groups off, an upgraded one also consumer groups: a typo was an unsupported protocol,
     and classic groups could not be described."""

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import signal
+from typing import cast
 
 import msgspec
 import pytest
 
+from kip848_client.admin import Admin, Results
 from kip848_client.cli import consume
 from kip848_client.cli.records import spelling
+from kip848_client.cli.records.places import find, place
 from kip848_client.errors import ConfigError
+from kip848_client.model import NamedPartition
 
 
 class Record(msgspec.Struct):
@@ -77,6 +82,35 @@ def test_bytes_that_are_no_text_survive_as_json() -> None:
 def test_a_record_without_a_time_has_none_as_json() -> None:
     """librdkafka says -1: printed as a time that would be 1969."""
     assert json.loads(spelling.spell_json(Record(time=(0, -1))))["timestamp_ms"] is None
+
+
+def test_a_broker_that_stays_away_does_not_flood_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """Two requests fail in turns, every second for as long as it is away."""
+    troubles = consume.Troubles()
+    for text in ("no connection for a", "no connection for b") * 9:
+        troubles.emit(logging.LogRecord("kip848_client", logging.WARNING, "", 0, text, (), None))
+    assert capsys.readouterr().err.splitlines() == ["% no connection for a", "% no connection for b"]
+
+
+def test_the_last_records_end_where_they_were_counted() -> None:
+    """A topic that is written meanwhile showed more than the N that were asked for, and fewer before them."""
+
+    class Written:
+        ends = 10
+
+        def list_offsets(self, partitions: list[NamedPartition], at: str, **_: object) -> Results[NamedPartition, int]:
+            self.ends += 5
+            return Results(dict.fromkeys(partitions, 0 if at == "earliest" else self.ends), {})
+
+    orders = NamedPartition("orders", 0)
+    begin, end = find(
+        cast("Admin", Written()),
+        [place("-2"), place("end")],
+        [orders],
+        isolation_level="read_committed",
+        timeout_s=1,
+    )
+    assert end[orders] - begin[orders] == 2
 
 
 def test_properties_win_over_the_defaults() -> None:

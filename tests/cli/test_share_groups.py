@@ -54,6 +54,10 @@ def test_a_share_group_is_listed_and_described(
     assert groups(jobs, "lag", "workers", "--json") == 0
     (group,) = json.loads(capsys.readouterr().out)["groups"]
     assert group["lag"] == 0
+    jobs.produce("jobs", "job 10")
+    assert groups(jobs, "list", "--lag", "--json") == 0
+    (listed,) = json.loads(capsys.readouterr().out)["groups"]
+    assert (listed["type"], listed["members"], listed["lag"]) == ("share", 1, 1)
 
 
 def test_the_start_offsets_of_a_share_group_are_moved(

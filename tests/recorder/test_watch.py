@@ -134,6 +134,19 @@ def test_both_screens_show_who_waits_for_whom_and_since_when(live: bool) -> None
     assert "orders 1 of one" in shown
 
 
+def test_a_terminal_of_80_columns_shows_whole_names() -> None:
+    """Two columns that are empty while a group is at rest took the room of the topics' names."""
+    rich = pytest.importorskip("rich.console")
+    view = GroupView("billing")
+    view.take(event("member_joined", "one", topics=["shipments"], instance_id=None))
+    assigned: JsonValue = {"shipments": [0]}
+    view.take(event("member_assignment_changed", "one", state="STABLE", assigned=assigned, pending_revocation={}))
+    stream = io.StringIO()
+    rich.Console(file=stream, width=80).print(draw(view, now_ms=NOW_MS))
+    assert "shipments 0" in stream.getvalue()
+    assert "gives up" not in stream.getvalue()
+
+
 def test_lines_tell_what_changes_and_nothing_twice() -> None:
     """A pipe to grep would find one rebalance five times."""
     view, stream = a_handover(), io.StringIO()

@@ -53,13 +53,15 @@ def place(text: str) -> Place:
 
 def find(
     admin: Admin,
-    where: Place,
+    wanted: Sequence[Place],
     partitions: Sequence[NamedPartition],
     *,
     isolation_level: IsolationLevel,
     timeout_s: float,
-) -> dict[NamedPartition, int]:
-    """The offset of a place in each partition, no lower than its first and no higher than its next one.
+) -> list[dict[NamedPartition, int]]:
+    """For each place its offset in each partition, no lower than the first one there and no higher than the next.
+
+    Records may be written meanwhile: the end is the same for all places.
 
     Raises:
         Kip848Error: a partition does not exist, or its leader does not answer.
@@ -70,17 +72,23 @@ def find(
         raise_all(list(found.errors.values()))
         return dict(found.values)
 
-    firsts, ends = ask("earliest"), ask("latest")
-    wanted = ask(where.at) if where.kind == "at" else {}
-    places = {}
-    for one in partitions:
-        first, end = firsts[one] or 0, ends[one] or 0
-        match where.kind:
-            case "at":
-                offset = wanted[one]  # None: no record is that new
-            case "last":
-                offset = end - where.number
-            case "offset":
-                offset = where.number
-        places[one] = end if offset is None else min(max(offset, first), end)
-    return places
+    edges = {"earliest": ask("earliest"), "latest": ask("latest")}
+
+    def offsets(where: Place) -> dict[NamedPartition, int]:
+        found = {}
+        if where.kind == "at":
+            found = edges[where.at] if isinstance(where.at, str) else ask(where.at)
+        places = {}
+        for one in partitions:
+            first, end = edges["earliest"][one] or 0, edges["latest"][one] or 0
+            match where.kind:
+                case "at":
+                    offset = found[one]  # None: no record is that new
+                case "last":
+                    offset = end - where.number
+                case "offset":
+                    offset = where.number
+            places[one] = end if offset is None else min(max(offset, first), end)
+        return places
+
+    return [offsets(where) for where in wanted]

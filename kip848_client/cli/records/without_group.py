@@ -36,10 +36,11 @@ def ranges_of(
     """
     with Admin(conf) as admin:
         partitions = list(_partitions(admin, topics, numbers, timeout_s=timeout_s))
-        begins = find(admin, begin, partitions, isolation_level=isolation_level, timeout_s=timeout_s)
-        if until is None:
-            return list(begins.items())
-        ends = find(admin, until, partitions, isolation_level=isolation_level, timeout_s=timeout_s)
+        wanted = [begin] if until is None else [begin, until]
+        begins, *bounds = find(admin, wanted, partitions, isolation_level=isolation_level, timeout_s=timeout_s)
+    if not bounds:
+        return list(begins.items())
+    (ends,) = bounds
     return [OffsetRange(one, begins[one], ends[one]) for one in partitions if begins[one] < ends[one]]
 
 

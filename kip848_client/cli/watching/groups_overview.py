@@ -39,10 +39,8 @@ class Overview(msgspec.Struct, frozen=True):
 def ask_for_overview(
     admin: Admin, listed: Sequence[GroupListing], *, timeout_s: float
 ) -> tuple[list[Overview], list[Kip848Error]]:
-    """Describe the groups of consumers among those that were listed; others are shown as they were listed."""
-    of_consumers = [
-        one.group_id for one in listed if one.type not in {"share", "streams"} and one.protocol_type != "connect"
-    ]
+    """Describe the groups of consumers, sharing ones too, among those listed; others are shown as they were listed."""
+    of_consumers = [one.group_id for one in listed if one.type != "streams" and one.protocol_type != "connect"]
     described = admin.describe_groups(of_consumers, with_progress=True, timeout_s=timeout_s)
     groups = {one.group_id: one for one in described.values.values() if isinstance(one, GroupDescription)}
     waiting = chain.from_iterable(one.progress for one in groups.values())

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from kip848_client.admin import Admin
-from kip848_client.cli.shared.properties import read_properties
+from kip848_client.cli.shared.properties import reach, read_properties
 from kip848_client.cli.watching.offsets_reader import OffsetsReader, TopicIdLookup, exact_names, group_filter
 from kip848_client.errors import ConfigError
 from kip848_client.journal import JournalEvent
@@ -26,6 +26,7 @@ def read_cluster(arguments: argparse.Namespace) -> Iterator[JournalEvent]:
         Kip848Error: no broker answers, or reading is not allowed.
     """
     conf = read_properties(arguments)
+    reach(conf, timeout_s=_TIMEOUT_S)
     patterns = () if arguments.group is None else (arguments.group,)
     with Admin(conf) as admin:
         recorder = Recorder(wants=group_filter(patterns), topic_name=TopicIdLookup(admin, timeout_s=_TIMEOUT_S))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TextIO
 
 from kip848_client.admin import Admin
-from kip848_client.cli.shared.properties import read_properties
+from kip848_client.cli.shared.properties import reach, read_properties
 from kip848_client.cli.watching.offsets_reader import OffsetsReader, TopicIdLookup, exact_names, group_filter
 from kip848_client.errors import Kip848Error
 from kip848_client.journal import JournalEvent
@@ -52,6 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
         Kip848Error: no broker answers, reading is not allowed, or the file cannot be written.
     """
     conf = read_properties(arguments)
+    reach(conf, timeout_s=arguments.timeout)
     admin = Admin(conf)
     topic_name = TopicIdLookup(admin, timeout_s=arguments.timeout)
     recorder = Recorder(wants=group_filter(arguments.group), topic_name=topic_name)

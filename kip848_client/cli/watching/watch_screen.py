@@ -146,23 +146,32 @@ def _members(view: GroupView, colours: dict[str, str], *, now_ms: int) -> Table:
     from rich.text import Text
 
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    members = view.sorted_members()
+    waits = [_waits(view, member) for member in members]
+    # A narrow terminal has no room for columns that are empty most of the time.
+    left_out = {"gives up"} if not any(member.pending for member in members) else set()
+    left_out |= {"waits for"} if not any(waits) else set()
     for name in ("member", "host", "epoch", "state", "since", "owns", "gives up", "waits for", "lag", "committed"):
-        table.add_column(name, justify="right" if name in {"epoch", "lag", "since", "committed"} else "left")
-    for member in view.sorted_members():
+        if name not in left_out:
+            table.add_column(name, justify="right" if name in {"epoch", "lag", "since", "committed"} else "left")
+    for member, waits_for in zip(members, waits, strict=True):
         colour = colours[member.name]
         lag = view.lag(member.owned)
-        table.add_row(
-            Text(member.name, colour),
-            Text(printable(member.host), "dim"),
-            "" if member.epoch is None else str(member.epoch),
-            Text(printable(member.state).lower().replace("_", " "), "green" if member.state == "STABLE" else "yellow"),
-            _ago(now_ms - member.since_ms) if member.since_ms else "",
-            Text(name_partitions(member.owned), f"bold {colour}"),
-            Text(name_partitions(member.pending) if member.pending else "", "yellow"),
-            Text(_waits(view, member), "bold yellow"),
-            "-" if lag is None else f"{lag:,}",
-            Text(_committed(member, now_ms=now_ms), "bold red" if member.is_silent else ""),
-        )
+        cells: dict[str, RenderableType] = {
+            "member": Text(member.name, colour),
+            "host": Text(printable(member.host), "dim"),
+            "epoch": "" if member.epoch is None else str(member.epoch),
+            "state": Text(
+                printable(member.state).lower().replace("_", " "), "green" if member.state == "STABLE" else "yellow"
+            ),
+            "since": _ago(now_ms - member.since_ms) if member.since_ms else "",
+            "owns": Text(name_partitions(member.owned), f"bold {colour}"),
+            "gives up": Text(name_partitions(member.pending) if member.pending else "", "yellow"),
+            "waits for": Text(waits_for, "bold yellow"),
+            "lag": "-" if lag is None else f"{lag:,}",
+            "committed": Text(_committed(member, now_ms=now_ms), "bold red" if member.is_silent else ""),
+        }
+        table.add_row(*(cell for name, cell in cells.items() if name not in left_out))
     return table
 
 
