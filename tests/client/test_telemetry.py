@@ -449,6 +449,10 @@ def test_what_is_read_and_what_is_left_is_measured(broker: EmbeddedBroker, seen:
         wait_until(lambda: (consumer.consume(9, 0.1), lags("records.lag") == {"0": 0, "1": 0})[1])
         assert lags("lag.seconds") == {"0": 0, "1": 0}
         figures = seen.figures()
+        consumer.unsubscribe()
+        consumer.subscribe(["orders"], on_assign=lambda _, partitions: consumer.pause(partitions))
+        wait_until(lambda: (consumer.poll(0.1), sum(lags("records.lag").values()) == 4)[1], what="all to be read again")
+        assert not lags("lag.seconds"), "how old the next record is, only reading it tells"
     poll = {
         "messaging.system": "kafka",
         "messaging.consumer.group.name": "g",

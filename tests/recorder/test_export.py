@@ -152,6 +152,15 @@ def test_a_deleted_topic_has_no_lag_and_a_silent_leader_leaves_the_last_one(
     assert ends.lag(orders, 5) == 2
 
 
+def test_a_topic_that_was_created_again_is_not_behind_since_before() -> None:
+    """An alert on the lag in seconds would fire for a topic of a few records that are a second old."""
+    ends, orders = EndHistory(), NamedPartition("orders", 0)
+    ends.add({orders: 1_000}, now_ms=0)
+    ends.add({orders: 0}, now_ms=59_000)
+    ends.add({orders: 4}, now_ms=60_000)
+    assert ends.behind_ms(orders, 2, now_ms=60_000) == 500
+
+
 def test_a_member_that_stops_committing_while_others_go_on_is_counted() -> None:
     """It died or hangs, and the coordinator counts it as the owner until its session ends."""
     metrics, ends = GroupMetrics(groups_max=1), EndHistory()

@@ -34,7 +34,10 @@ class EndHistory:
         for partition in self._ends.keys() - ends.keys() - unanswered:
             del self._ends[partition]
         for partition, end in ends.items():
-            self._ends.setdefault(partition, deque(maxlen=_SAMPLES_KEPT)).append((now_ms, end))
+            samples = self._ends.setdefault(partition, deque(maxlen=_SAMPLES_KEPT))
+            if samples and end < samples[-1][1]:
+                samples.clear()  # the topic was created again, or its log was truncated
+            samples.append((now_ms, end))
 
     def lag(self, partition: NamedPartition, committed: int) -> int | None:
         """Records between *committed* and the last known end; None if no end is known."""

@@ -202,6 +202,8 @@ class Fetcher:
         gone = set(partitions)
         unheld = [partition for partition in gone if partition in self.origins and partition not in self._held]
         self.origins.ended(gone, self._positions(unheld) | self._held)
+        if self.meter is not None:
+            self.meter.stopped(gone)
         self._forget(sorted(gone & self._starts.keys()))
         for partition in gone:
             self._unfinished.pop(partition, None)

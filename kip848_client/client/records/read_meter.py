@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final
 
@@ -34,7 +34,7 @@ class ReadMeter:
             "messaging.consumer.group.name": group_id,
         }
         self._last: Final[dict[NamedPartition, tuple[int, int]]] = {}
-        """The timestamp of the last record that was read of each partition."""
+        """The timestamp of the last record that was read of each assigned partition."""
 
     def took(self, batch: Sequence[Message[Any, Any]], seconds: float) -> None:
         """A read of so many seconds returned these, ends of partitions included."""
@@ -54,6 +54,11 @@ class ReadMeter:
                 self._last[NamedPartition(topic, partition)] = messages[-1].timestamp()
             metrics.add("messaging.client.consumed.messages", count, self._poll | {"messaging.destination.name": topic})
             metrics.add("kafka.consumer.bytes.consumed.total", size, {**metrics.attributes, "topic": topic})
+
+    def stopped(self, partitions: Iterable[NamedPartition]) -> None:
+        """They are not assigned any more; if they come back, others have read on meanwhile."""
+        for partition in partitions:
+            self._last.pop(partition, None)
 
     def figures(self) -> dict[str, Callable[[], float | Values]]:
         """The functions behind the gauges about lag, called on the collector's thread."""
