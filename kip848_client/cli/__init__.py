@@ -1,12 +1,11 @@
 """The command ``kip848``: finds the subcommand, imports only its module, and runs it.
 
-A subcommand is one module of this package with
+A subcommand is a line in `COMMANDS` and the module of that name in this package, with
 
-* ``HELP``: one line for ``kip848 --help``,
 * ``add_arguments(parser)``: its options,
 * ``run(arguments) -> int``: its exit status. It may raise `Kip848Error`: the message is shown and the status is 1.
 
-and a line in `COMMANDS`. Modules are imported only when their command is asked for, so that ``kip848 broker`` does not
+Modules are imported only when their command is asked for, so that ``kip848 broker`` does not
 load librdkafka.
 """
 

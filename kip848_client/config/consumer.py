@@ -146,30 +146,16 @@ CLASSIC_KEYS: Final[Mapping[str, str]] = {
 }
 """Key that only the classic protocol has -> what replaces it under KIP-848."""
 
-_OWN_KEYS: Final = frozenset(
+ONLY_OWN_KEYS: Final = frozenset(
     {
-        "bootstrap.servers",
-        "group.id",
-        "client.id",
-        "client.rack",
         "group.protocol",
         "group.instance.id",
         "group.remote.assignor",
-        "auto.offset.reset",
-        "auto.offset.reset.new.partitions",
-        "enable.auto.commit",
         "auto.commit.interval.ms",
-        "enable.auto.offset.store",
-        "enable.partition.eof",
-        "isolation.level",
+        "auto.offset.reset.new.partitions",
         "max.poll.interval.ms",
         "request.timeout.ms",
         "default.api.timeout.ms",
-        "retry.backoff.ms",
-        "retry.backoff.max.ms",
-        "socket.connection.setup.timeout.ms",
-        "metadata.recovery.strategy",
-        "metadata.recovery.rebootstrap.trigger.ms",
         "heartbeat.early.enable",
         "heartbeat.interval.max.ms",
         "on_commit",
@@ -178,32 +164,27 @@ _OWN_KEYS: Final = frozenset(
         "on_deserialization_error",
     }
 )
+"""Keys that the control plane reads and librdkafka does not get."""
+
+_OWN_KEYS: Final = ONLY_OWN_KEYS | {
+    "bootstrap.servers",
+    "group.id",
+    "client.id",
+    "client.rack",
+    "auto.offset.reset",
+    "enable.auto.commit",
+    "enable.auto.offset.store",
+    "enable.partition.eof",
+    "isolation.level",
+    "retry.backoff.ms",
+    "retry.backoff.max.ms",
+    "socket.connection.setup.timeout.ms",
+    "metadata.recovery.strategy",
+    "metadata.recovery.rebootstrap.trigger.ms",
+}
 """Keys that the control plane reads."""
 
-_NOT_FOR_DATA_PLANE: Final = (
-    frozenset(
-        {
-            "group.protocol",
-            "group.instance.id",
-            "group.remote.assignor",
-            "auto.commit.interval.ms",
-            "auto.offset.reset.new.partitions",
-            "max.poll.interval.ms",
-            "request.timeout.ms",
-            "default.api.timeout.ms",
-            "heartbeat.early.enable",
-            "heartbeat.interval.max.ms",
-            "on_commit",
-            "key.deserializer",
-            "value.deserializer",
-            "on_deserialization_error",
-        }
-    )
-    | CLASSIC_KEYS.keys()
-    | OWN_SECURITY_KEYS
-    | OWN_ASSIGNOR_KEYS
-)
-
+_NOT_FOR_DATA_PLANE: Final = ONLY_OWN_KEYS | CLASSIC_KEYS.keys() | OWN_SECURITY_KEYS | OWN_ASSIGNOR_KEYS
 
 _DATA_PLANE_CALLBACKS: Final = ("error_cb", "stats_cb", "throttle_cb")
 """Callbacks that librdkafka calls."""

@@ -10,6 +10,8 @@ import pytest
 from kip848_client.cli import consume, produce
 from kip848_client.cli.shared.admin_client import client_conf
 from kip848_client.cli.shared.properties import Role, add_client_arguments, read_properties
+from kip848_client.config.assignors import OWN_ASSIGNOR_KEYS
+from kip848_client.config.consumer import ONLY_OWN_KEYS
 from kip848_client.errors import ConfigError
 
 JAAS = "org.apache.kafka.common.security.{}LoginModule required"
@@ -67,6 +69,14 @@ def test_a_file_with_sections_is_read_as_in_confluents_examples(file: Path) -> N
     assert read("-F", str(file), role="producer") == default | {"compression.codec": "lz4"}
     member = default | {"group.id": "python_example_group_1", "auto.offset.reset": "earliest"}
     assert read("-F", str(file), role="member") == member
+
+
+@pytest.mark.parametrize("role", ["client", "producer"])
+def test_a_file_of_a_consumer_is_for_every_command(file: Path, role: Role) -> None:
+    """`kip848 produce` was refused by librdkafka for a file with ``auto.offset.reset.new.partitions``."""
+    file.write_text("".join(f"{key}=1\n" for key in ("bootstrap.servers", *ONLY_OWN_KEYS, *OWN_ASSIGNOR_KEYS)))
+    of_topics = "request.timeout.ms"  # librdkafka has it as a setting of a topic
+    assert read("-F", str(file), role=role).keys() == {"bootstrap.servers", of_topics}
 
 
 @pytest.mark.parametrize("text", ["[default]\nhunter2", "hunter2", "a=1\nhunter2\n"])

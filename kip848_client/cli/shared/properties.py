@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 from kip848_client.cli.shared.property_file import read_property_file
-from kip848_client.config.consumer import nearest_key
+from kip848_client.config.assignors import OWN_ASSIGNOR_KEYS
+from kip848_client.config.consumer import CLASSIC_KEYS, ONLY_OWN_KEYS, nearest_key
 from kip848_client.config.java_names import JAVA_NAMES, translated
 from kip848_client.errors import ConfigError
 
@@ -40,14 +41,11 @@ _OF_APPLICATIONS: Final = frozenset(
 
 Commands have no use for them.
 """
-_OF_MEMBERS: Final = frozenset(
-    (
-        "group.id group.protocol group.protocol.type group.remote.assignor partition.assignment.strategy "
-        "session.timeout.ms heartbeat.interval.ms heartbeat.early.enable heartbeat.interval.max.ms "
-        "max.poll.interval.ms "
-        "group.local.assignors group.local.assignors.timeout.ms group.local.assignors.fallback "
-        "auto.offset.reset enable.auto.commit auto.commit.interval.ms"
-    ).split()
+_OF_MEMBERS: Final = (
+    (ONLY_OWN_KEYS - {"request.timeout.ms"})  # which librdkafka has, too, as a setting of a topic
+    | CLASSIC_KEYS.keys()
+    | OWN_ASSIGNOR_KEYS
+    | {"group.id", "auto.offset.reset", "enable.auto.commit"}
 )
 """Keys in files that only a member of a group has a use for."""
 _NAMES: Final = {

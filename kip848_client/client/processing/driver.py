@@ -184,11 +184,6 @@ class Driver(ABC):
             longest_s = min(longest_s, 0.01)
         return longest_s if due_ms is None else max(0.0, min(longest_s, (due_ms - now_ms()) / 1000))
 
-    @property
-    def letters_open(self) -> bool:
-        """Whether dead letters are not acknowledged yet."""
-        return self._letters_open > 0
-
     def assigned(self, committed: Iterable[TopicPartition]) -> None:
         """Partitions were assigned: what their commits say is done beyond is not handled again."""
         for at in committed:
