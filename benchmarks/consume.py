@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from consume_source import TOPIC, Source, drain, embedded_broker, running_cluster
+from report_file import keep
 
 SAME_FOR_BOTH = {"fetch.queue.backoff.ms": 10, "fetch.wait.max.ms": 100}
 """Our default for the first: librdkafka's 1000 ms stalls a fast reader, and the comparison would measure that."""
@@ -115,8 +116,7 @@ def main() -> int:
         fastest = max(comparison["records_per_s"].values())
         comparison["source_margin"] = round(capacity / fastest, 2)
         _report(comparison)
-    if arguments.json_file is not None:
-        arguments.json_file.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    keep(result, arguments)
     return 0
 
 

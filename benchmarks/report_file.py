@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 TASK_TIMEOUT_S = 240.0
+LINE_MAX = 240
+"""Characters of a line in a kept result."""
 
 
 def options(doc: str | None) -> argparse.ArgumentParser:
@@ -51,7 +53,21 @@ def versions(*names: str) -> dict[str, str]:
 def keep(result: Mapping[str, Any], arguments: argparse.Namespace) -> None:
     """Write the result where the caller wants it."""
     if arguments.json_file is not None:
-        arguments.json_file.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+        arguments.json_file.write_text(as_text(result) + "\n", encoding="utf-8")
+
+
+def as_text(value: Any, indent: str = "") -> str:
+    """JSON in which a case of a table is one line."""
+    line = json.dumps(value)
+    if len(indent) + len(line) <= LINE_MAX or not isinstance(value, Mapping | Sequence) or isinstance(value, str):
+        return line
+    inner = indent + "  "
+    if isinstance(value, Mapping):
+        parts = [f"{json.dumps(key)}: {as_text(each, inner)}" for key, each in value.items()]
+    else:
+        parts = [as_text(each, inner) for each in value]
+    opening, closing = "{}" if isinstance(value, Mapping) else "[]"
+    return f"{opening}\n{inner}" + f",\n{inner}".join(parts) + f"\n{indent}{closing}"
 
 
 def in_a_process(script: str, task: Mapping[str, Any], *, python: str = sys.executable) -> Any:

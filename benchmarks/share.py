@@ -12,7 +12,6 @@ its own; interleaved rounds. Records a second count from the first record to the
 from __future__ import annotations
 
 import argparse
-import json
 import platform
 import statistics
 import subprocess
@@ -26,6 +25,7 @@ from typing import Any
 
 from broker import PARTITIONS, RECORD, Side, embedded, kafka, kfake
 from confluent_kafka import Producer, ShareConsumer
+from report_file import as_text, keep
 
 from kip848_client.wire.api_keys import ApiKey
 from tests.interop.kafka_broker import KafkaBroker
@@ -117,9 +117,8 @@ def main() -> None:
         "machine": {"python": platform.python_version(), "system": platform.system(), "processor": platform.machine()},
         "records_per_s": medians,
     }
-    print(json.dumps(result, indent=2))
-    if arguments.json_file is not None:
-        arguments.json_file.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    print(as_text(result))
+    keep(result, arguments)
 
 
 if __name__ == "__main__":

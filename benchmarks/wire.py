@@ -2,9 +2,9 @@
 
 ::
 
-    python -m benchmarks.wire                   # a table
-    python -m benchmarks.wire --json            # the same as one JSON object
-    python -m benchmarks.wire --json-file out.json
+    python benchmarks/wire.py                   # a table
+    python benchmarks/wire.py --json            # the same as one JSON object
+    python benchmarks/wire.py --json-file out.json
 
 Both sides do the same work in the same process, turn by turn, and each round gives one ratio: what else the machine
 does hits both. Read the ratios (above 1: ours is faster); the microseconds belong to this machine.
@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 
 from kio import index
 from kio.serial import entity_reader, entity_writer
+from report_file import keep
 
 from kip848_client.wire.compiler.compiler import decode_body, encode_body
 from kip848_client.wire.messages.consumer_group_heartbeat import (
@@ -209,8 +210,7 @@ def main() -> int:
         "versions": {name: version(name) for name in ("kip848_client", "kio")},
         "comparisons": [compare(pair, rounds=arguments.rounds) for pair in pairs()],
     }
-    if arguments.json_file is not None:
-        arguments.json_file.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    keep(result, arguments)
     if arguments.json:
         print(json.dumps(result))
     else:
