@@ -370,10 +370,10 @@ def _stayed(rebalances: Iterable[Rebalance], owned: Iterable[Sequence[Span]]) ->
     begins = [start_ms for start_ms, _ in periods]
     chances = ended = 0
     for span in itertools.chain.from_iterable(owned):
-        # It was there when rebalances began from its start up to, but not at, its end.
-        chances += bisect.bisect_left(begins, span.end_ms) - bisect.bisect_left(begins, span.start_ms)
+        # What starts or ends in the millisecond in which a rebalance begins does so in its first decision.
+        chances += max(0, bisect.bisect_left(begins, span.end_ms) - bisect.bisect_right(begins, span.start_ms))
         last = bisect.bisect_left(begins, span.end_ms) - 1
-        ended += last >= 0 and span.start_ms <= periods[last][0] and span.end_ms <= periods[last][1]
+        ended += last >= 0 and span.start_ms < periods[last][0] and span.end_ms <= periods[last][1]
     return 1 - ended / chances if chances else None
 
 

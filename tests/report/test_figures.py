@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kip848_client.journal import JournalEvent
 from kip848_client.report import Figures, build_timelines, figures_of
 from kip848_client.report.figures import percentiles
@@ -72,9 +74,18 @@ def test_what_stayed_are_the_ownerships_that_outlast_a_rebalance() -> None:
         *(bumped(100, 2), group_became(100, "Reconciling"), revoked(120, "a", "t-2"), assigned(130, "b", "t-2")),
         *(group_became(140, "Stable"), revoked(500, "a", "t-0"), said(900, "commit_done", "a")),
     )
-    assert figures.stayed is not None
-    # At 10 the partitions are owned as the first rebalance begins and ends.
-    assert round(figures.stayed, 3) == round(1 - 1 / 6, 3)
+    assert figures.stayed == 1 - 1 / 3
+
+
+@pytest.mark.parametrize("given_ms", [100, 101])
+def test_what_a_rebalance_gives_at_once_was_not_there_before_it(given_ms: int) -> None:
+    """A new partition would count as one that stayed if the coordinator gave it in the millisecond of the bump."""
+    figures = _figures(
+        *(assigned(5, "a", "t-0"), bumped(10, 1), group_became(11, "Stable")),
+        *(bumped(100, 2), assigned(given_ms, "b", "t-1"), revoked(110, "a", "t-0"), group_became(140, "Stable")),
+        said(900, "commit_done", "a"),
+    )
+    assert figures.stayed == 1 / 2
 
 
 def test_heartbeats_are_late_by_what_the_coordinator_waited() -> None:
