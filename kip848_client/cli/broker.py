@@ -18,7 +18,6 @@ import signal
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -156,9 +155,9 @@ def run(arguments: argparse.Namespace) -> int:
                 write_whole(arguments.ready_file, ready + "\n")
             also = f", control on {told['control']}" if control is not None else ""
             print(ready if arguments.json else f"serving on {broker.bootstrap_servers}{also}; Ctrl-C stops", flush=True)
-            # Not stopped.wait(): on Python without the GIL a signal that comes as the wait begins may not be noticed.
-            while not stopped.is_set():
-                time.sleep(_SIGNAL_SEEN_S)
+            # In turns: on Python without the GIL a signal that comes as a wait begins is noticed only when it ends.
+            while not stopped.wait(_SIGNAL_SEEN_S):
+                pass
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -97,7 +97,7 @@ class Log:
 def _life() -> Log:
     """Groups of four kinds: members die and leave, and the coordinator moves. The oldest records are compacted away."""
     log = Log()
-    log.joins(0, "new", "b")  # of before the compaction: neither the join of a, nor the first epochs
+    log.joins(0, "new", "b")  # the join of a, and the first epochs, were compacted away
     log.target(500, "new", 7, a=(0, 1), b=(2, 3))
     log.owns(600, "new", "a", 7, 0, 1)
     log.owns(700, "new", "b", 7, 2, 3)
@@ -134,7 +134,7 @@ def _life() -> Log:
 
 
 def test_spark_has_the_same_answers_as_one_process(spark: SparkSession) -> None:
-    """Whoever moves to Spark since the log has grown would be told of other stand-stills, or of other culprits."""
+    """A user who changes to Spark, because the log has grown, must not get other stand-stills or other causes."""
     log = _life()
     recorder = Recorder(topic_name={TOPIC: "t"}.get)
     records = [RawRecord(partition, ts_ms, key, value, epoch) for partition, _, ts_ms, key, value, epoch in log.rows]
