@@ -48,6 +48,8 @@ def traced(step: Callable[[], None], *modules: str, event: Literal["line", "opco
         return trace
 
     before = sys.gettrace()
+    # Python 3.12 looks in settrace() whether any frame is traced by instructions, and does not notice one later.
+    sys._getframe().f_trace_opcodes = event == "opcode"
     with undisturbed():
         sys.settrace(trace)
         try:
