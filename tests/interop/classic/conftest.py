@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from confluent_kafka.cimpl import NewPartitions
 
 from kip848_client import EmbeddedBroker
@@ -73,10 +73,24 @@ class Scene:
 
     def theirs(self, library: str, *, session_ms: int = SESSION_MS) -> Member:
         """Start a member of another library."""
+        if library == "librdkafka consumer":
+            self._let_heartbeats_take_a_second()
         topics = (self.topic,)
         member = classic_member(library, self.bootstrap_servers, topics, group_id=self.group_id, session_ms=session_ms)
         self.members.append(member)
         return member
+
+    def _let_heartbeats_take_a_second(self) -> None:
+        """Give the group an interval that a busy machine keeps.
+
+        librdkafka gives up a heartbeat after one interval. The next one does not say what the member owns, so that the
+        assignment in a late answer is never heard of, on Kafka, too; or the member is fenced, and reads again what it
+        had not committed.
+        """
+        interval = ConfigEntry("consumer.heartbeat.interval.ms", "1000", incremental_operation=AlterConfigOpType.SET)
+        group = ConfigResource(ResourceType.GROUP, self.group_id, incremental_configs=[interval])
+        admin = admin_of(self.bootstrap_servers)
+        admin.incremental_alter_configs([group])[group].result(ADMIN_TIMEOUT_S)
 
     def java(self, strategy: str) -> JavaMember:
         """Start a member of Apache Kafka's own client."""
