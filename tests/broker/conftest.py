@@ -1,14 +1,16 @@
-"""A disk that is full, for the brokers of these tests."""
+"""A disk that is full, for the brokers of these tests, and producers that are closed when a test ends."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
 
 import pytest
 
 from kip848_client.broker.storage.group_log import MemoryGroupLog
 from kip848_client.errors import DataDirError
+from tests.support.transactions import MakeProducer, RawProducer
 
 
 class FullDisk(threading.Event):
@@ -32,3 +34,10 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> FullDisk:
 
     monkeypatch.setattr(MemoryGroupLog, "append", append)
     return full
+
+
+@pytest.fixture
+def raw_producer() -> Iterator[MakeProducer]:
+    """Makes producers as `RawProducer` does; they are closed when the test ends, also when it fails."""
+    with ExitStack() as stack:
+        yield lambda *args: stack.enter_context(closing(RawProducer(*args)))

@@ -31,7 +31,7 @@ from tests.support.group_requests import heartbeat as beat
 from tests.support.group_requests import join as join_request
 from tests.support.messages import message
 from tests.support.raw_connection import RawConnection
-from tests.support.transactions import RawProducer, begun, committed, fetched, values_in
+from tests.support.transactions import MakeProducer, begun, committed, fetched, values_in
 from tests.support.waiting import wait_until
 from tests.support.well_formed_requests import ADVERTISED, ROWS, Scene, error_codes
 
@@ -478,11 +478,13 @@ def test_a_moved_coordinator_refuses_those_who_wait_and_serves_elsewhere(broker:
         broker.nodes.move_coordinator(to=1)
 
 
-def test_a_transaction_is_ended_once_over_the_death_of_its_coordinator(broker: EmbeddedBroker, at: At) -> None:
+def test_a_transaction_is_ended_once_over_the_death_of_its_coordinator(
+    broker: EmbeddedBroker, at: At, raw_producer: MakeProducer
+) -> None:
     """Scenario 46. Exactly-once would mean twice, or never, whenever a broker is restarted."""
     server = {node.node_id: node.bootstrap_server for node in broker.nodes}
     name = next(f"tx-{n}" for n in range(100) if broker.nodes.coordinator(transactional_id=f"tx-{n}") == 2)
-    producer = RawProducer(server[2], name)
+    producer = raw_producer(server[2], name)
     producer.begin()
     producer.connect(server[1])
     assert producer.produce(b"a", b"b").error_code == 0
@@ -492,17 +494,18 @@ def test_a_transaction_is_ended_once_over_the_death_of_its_coordinator(broker: E
     epoch = producer.epoch
     assert producer.end(commit=True).error_code == 0
     assert producer.end(commit=True, epoch=epoch).error_code == 0, "the answer was lost: the same again"
-    producer.close()
     assert broker.transactions.wait_for(name, "CompleteCommit").epoch == epoch + 1
     data = fetched(at(1))
     assert values_in(data) == [(0, b"a"), (1, b"b")]
     assert broker.topics.offsets(TOPIC)[0] == (0, 3), "two records and one marker"
 
 
-def test_offsets_of_a_transaction_are_taken_by_the_groups_coordinator(broker: EmbeddedBroker) -> None:
+def test_offsets_of_a_transaction_are_taken_by_the_groups_coordinator(
+    broker: EmbeddedBroker, raw_producer: MakeProducer
+) -> None:
     """The group would become part of a transaction by a request that its coordinator never saw."""
     server = {node.node_id: node.bootstrap_server for node in broker.nodes}
-    producer = RawProducer(server[2], "g")  # as the group "g": partition 3, node 1
+    producer = raw_producer(server[2], "g")  # as the group "g": partition 3, node 1
     assert producer.init()[0] == ErrorCode.NOT_COORDINATOR
     producer.connect(server[1])
     producer.begin()
@@ -512,19 +515,18 @@ def test_offsets_of_a_transaction_are_taken_by_the_groups_coordinator(broker: Em
         assert next(iter(broker.transactions)).partitions == ((("__consumer_offsets", 3),) if node == 1 else ())
     assert producer.end(commit=True).error_code == 0
     assert committed(producer.connection, "g") == (7, 0)
-    producer.close()
 
 
 @pytest.mark.kip848_broker(config={"default.replication.factor": "1"})
 @pytest.mark.parametrize("is_dead", [True, False], ids=["dead", "hung"])
 def test_the_end_of_a_transaction_waits_only_where_no_node_can_write_it(
-    broker: EmbeddedBroker, at: At, is_dead: bool
+    broker: EmbeddedBroker, at: At, raw_producer: MakeProducer, is_dead: bool
 ) -> None:
     """One dead node would hold up readers of all partitions, and the group's offsets; or its partition lacks the end,
     and readers of committed records wait there for ever."""
     server = {node.node_id: node.bootstrap_server for node in broker.nodes}
     name = next(f"tx-{n}" for n in range(100) if broker.nodes.coordinator(transactional_id=f"tx-{n}") == 1)
-    producer = RawProducer(server[1], name)
+    producer = raw_producer(server[1], name)
     producer.begin()
     assert producer.produce(b"a").error_code == 0
     producer.connect(server[2])
@@ -535,7 +537,6 @@ def test_the_end_of_a_transaction_waits_only_where_no_node_can_write_it(
     assert producer.end(commit=True).error_code == 0
     assert values_in(fetched(at(1))) == [(0, b"a")]
     assert committed(producer.connection, "g") == (7, 0)
-    producer.close()
     assert len(broker.transactions.wait_for(name, "PrepareCommit").partitions) == 3
     (broker.nodes.start if is_dead else broker.nodes.resume)(2)
     assert broker.transactions.wait_for(name, "CompleteCommit").partitions == ()
@@ -686,7 +687,7 @@ def test_a_folder_of_several_nodes_serves_a_single_one_and_the_other_way_round(t
                 assert heartbeat(connection, "g", epoch=0).error_code == 0
 
 
-def test_transactions_end_after_a_folder_was_served_by_fewer_nodes(tmp_path: Path) -> None:
+def test_transactions_end_after_a_folder_was_served_by_fewer_nodes(tmp_path: Path, raw_producer: MakeProducer) -> None:
     """The partition would refuse the end that a coordinator with a smaller epoch writes, and readers wait for ever."""
     for nodes in (3, 2, 1):
         with EmbeddedBroker(nodes=nodes, data_dir=tmp_path) as broker:
@@ -694,11 +695,10 @@ def test_transactions_end_after_a_folder_was_served_by_fewer_nodes(tmp_path: Pat
                 broker.topics.create(TOPIC)
             for to in (2, 1, 2, 1) if nodes == 3 else ():
                 broker.nodes.move_coordinator(transactional_id="tx", to=to)
-            producer = RawProducer(broker.nodes[1].bootstrap_server, "tx")
+            producer = raw_producer(broker.nodes[1].bootstrap_server, "tx")
             producer.begin()
             assert producer.produce(b"a").error_code == 0
             assert producer.end(commit=True).error_code == 0
-            producer.close()
             broker.transactions.wait_for("tx", "CompleteCommit")
 
 

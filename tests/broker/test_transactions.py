@@ -7,7 +7,7 @@ tests/properties/test_transaction_machine.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ from tests.support.transactions import (
     CONTROL,
     TOPIC,
     TRANSACTIONAL,
+    MakeProducer,
     RawProducer,
     aborted_in,
     begun,
@@ -50,8 +51,6 @@ from tests.support.transactions import (
 from tests.support.waiting import TIMEOUT_S, wait_until
 
 pytestmark = pytest.mark.kip848_broker(topics={TOPIC: 3})
-
-MakeProducer = Callable[..., RawProducer]
 
 
 @pytest.fixture
@@ -251,11 +250,13 @@ def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced() 
         assert producer.init(producer_id=producer_id, epoch=epoch) == (0, producer_id, epoch + 1)
 
 
-def test_a_producer_whose_id_was_forgotten_is_told_so_and_begins_anew(tmp_path: Path) -> None:
+def test_a_producer_whose_id_was_forgotten_is_told_so_and_begins_anew(
+    tmp_path: Path, raw_producer: MakeProducer
+) -> None:
     """A program that writes once a week fails in production, because Kafka has forgotten it by then."""
     clock = ManualClock()
     with EmbeddedBroker({TOPIC: 1}, clock=clock, data_dir=tmp_path, profile="kafka") as broker:
-        producer = RawProducer(broker)
+        producer = raw_producer(broker)
         producer_id, epoch = producer.begin()
         producer.produce()
         producer.end(commit=True, version=4)
@@ -270,11 +271,10 @@ def test_a_producer_whose_id_was_forgotten_is_told_so_and_begins_anew(tmp_path: 
         broker.start()
         assert tuple(broker.transactions) == ()
         producer.close()
-        again = RawProducer(broker)
+        again = raw_producer(broker)
         error, other_id, other_epoch = again.init(producer_id=producer_id, epoch=epoch)
         assert (error, other_epoch) == (0, 0)
         assert other_id != producer_id
-        again.close()
 
 
 def test_an_id_is_forgotten_in_real_time() -> None:
@@ -284,17 +284,17 @@ def test_an_id_is_forgotten_in_real_time() -> None:
 
 
 @pytest.mark.parametrize("durable", [True, False])
-def test_an_open_transaction_goes_on_after_a_crash(tmp_path: Path, durable: bool) -> None:
+def test_an_open_transaction_goes_on_after_a_crash(tmp_path: Path, raw_producer: MakeProducer, durable: bool) -> None:
     """A restart of the broker would take back what was written, or show it before its commit."""
     with EmbeddedBroker({TOPIC: 3}, data_dir=tmp_path if durable else None) as broker:
-        before = RawProducer(broker)
+        before = raw_producer(broker)
         before.begin()
         before.produce(b"a")
         before.commit_offset("g", 5)
         before.close()
         broker.crash()
         broker.start()
-        after = RawProducer(broker)
+        after = raw_producer(broker)
         after.producer_id, after.epoch, after.sequence = before.producer_id, before.epoch, 1
         with RawConnection(broker.bootstrap_servers) as reader:
             assert fetched(reader).last_stable_offset == 0
@@ -303,7 +303,6 @@ def test_an_open_transaction_goes_on_after_a_crash(tmp_path: Path, durable: bool
             assert after.end(commit=True).error_code == 0
             assert values_in(fetched(reader)) == [(0, b"a"), (1, b"b")]
             assert committed(reader, "g", stable=True) == (5, 0)
-        after.close()
 
 
 def test_an_end_that_was_decided_before_a_crash_is_written_after_it(tmp_path: Path) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from typing import Any, Final
 
 from kip848_client import EmbeddedBroker
@@ -156,15 +156,15 @@ class RawProducer:
         self.connection.close()
 
 
+MakeProducer = Callable[..., RawProducer]
+
+
 @contextmanager
 def begun(broker: EmbeddedBroker | str, transactional_id: str = "tx", **fields: Any) -> Iterator[RawProducer]:
     """A producer with its id and epoch, for the time of the block."""
-    producer = RawProducer(broker, transactional_id)
-    producer.begin(**fields)
-    try:
+    with closing(RawProducer(broker, transactional_id)) as producer:
+        producer.begin(**fields)
         yield producer
-    finally:
-        producer.close()
 
 
 def fetch_request(
