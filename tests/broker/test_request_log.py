@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from kip848_client.wire.messages.sasl_authenticate import SaslAuthenticateReques
 from tests.support.group_requests import commit
 from tests.support.messages import build
 from tests.support.raw_connection import RawConnection
+from tests.support.work import undisturbed
 
 pytestmark = pytest.mark.kip848_broker(topics={"orders": 2})
 
@@ -273,6 +275,20 @@ def test_a_log_of_size_nothing_keeps_nothing() -> None:
             connection.ask(HEARTBEAT, version=1)
         assert len(broker.requests) == 0
         assert broker.requests.mark() == 0
+
+
+def test_a_request_that_was_forgotten_is_freed_at_once() -> None:
+    """Broken: what is forgotten stays in memory until garbage is collected, which comes late without the GIL."""
+    log = small_log(entries_max=1)
+    first = context(ApiKey.CONSUMER_GROUP_HEARTBEAT)
+    kept_by_it = weakref.ref(first._complete)
+    with undisturbed():
+        log._opened(first, HEARTBEAT, size=30)
+        log._answered(first, ConsumerGroupHeartbeatResponse(), size=40)
+        del first
+        assert kept_by_it() is not None
+        log._opened(context(ApiKey.CONSUMER_GROUP_HEARTBEAT), HEARTBEAT, size=30)
+        assert kept_by_it() is None
 
 
 # --- threads

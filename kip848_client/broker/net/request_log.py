@@ -210,6 +210,7 @@ class RequestLog:
         entry = context.log_entry
         if not isinstance(entry, _Entry):
             return
+        context.log_entry = None  # it refers to the context: each request would wait for a garbage collection
         weight = size
         if isinstance(response, FetchResponse):
             response, record_bytes = _without_records(response)
