@@ -10,7 +10,8 @@ from typing import Any, Final
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.cimpl import NewPartitions
 
 from kip848_client import EmbeddedBroker
@@ -88,7 +89,7 @@ class Scene:
         had not committed.
         """
         interval = ConfigEntry("consumer.heartbeat.interval.ms", "1000", incremental_operation=AlterConfigOpType.SET)
-        group = ConfigResource(ResourceType.GROUP, self.group_id, incremental_configs=[interval])
+        group = ConfigResource(ConfigResource.Type.GROUP, self.group_id, incremental_configs=[interval])
         admin = admin_of(self.bootstrap_servers)
         admin.incremental_alter_configs([group])[group].result(ADMIN_TIMEOUT_S)
 
