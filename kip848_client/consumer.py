@@ -60,6 +60,7 @@ from kip848_client.client.records.data_plane import (
     group_metadata_bytes,
     internal,
     is_own_lookup,
+    is_refused_lookup,
     list_topics,
     public,
     public_commit,
@@ -273,6 +274,7 @@ class Consumer(Generic[K_co, V_co]):
         """
         with self._gate:
             self._group.check_usable()
+            subscription = read_subscription(topics)
             called, on_assign = read_listener(
                 listener, on_assign, on_revoke, on_lost, kinds=(ConsumerRebalanceListener,)
             )
@@ -281,7 +283,6 @@ class Consumer(Generic[K_co, V_co]):
             check_methods_not_async(called, *_LISTENER_METHODS, instead=USE_ASYNC_CONSUMER)
             if on_assign or on_revoke or on_lost:
                 called = CallableListener(on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
-            subscription = read_subscription(topics)
             if not subscription:
                 self._group.unsubscribe(timeout_ms=self._group.default_api_timeout_ms)
                 return
@@ -573,10 +574,12 @@ class Consumer(Generic[K_co, V_co]):
             self._fetcher.forget_lost(lost)
         while (error := self._fetcher.take_error()) is not None:
             missing = isinstance(error, BrokerError) and error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            if not ((missing or is_own_lookup(error)) and self._group.subscription):
+            harmless = (missing or is_own_lookup(error)) and self._group.subscription
+            if not harmless and not is_refused_lookup(error):
                 raise error
-            # A topic was deleted: the coordinator knows it and will revoke its partitions. Or
-            # librdkafka finds no coordinator: the member looks it up itself and reports errors.
+            # A topic was deleted: the coordinator knows it and will revoke its partitions. Or librdkafka finds no
+            # coordinator: what needs one looks it up itself and reports errors. Without a subscription nothing else
+            # may tell of a failed login.
             self._group.listeners.observer.log(logging.INFO, LogEvent.DATA_PLANE_ERROR, error=error)
 
     def process(

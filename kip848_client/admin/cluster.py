@@ -61,6 +61,10 @@ _ADVICE: Final[Mapping[int, str]] = {
     ErrorCode.GROUP_AUTHORIZATION_FAILED: (
         "this user needs DESCRIBE on the group, DELETE to delete it, READ to reset its offsets"
     ),
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "this user needs DESCRIBE on the topic, READ to read it",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
+        "this user needs DESCRIBE on the transactional id, WRITE to end its transaction"
+    ),
     ErrorCode.GROUP_ID_NOT_FOUND: "see kip848 groups list",
     ErrorCode.NON_EMPTY_GROUP: "stop its members first",
 }

@@ -147,11 +147,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         key = "deleted" if arguments.action.startswith("delete") else "groups"
         print(to_json({key: [_plain(item, held) for item in answer]}))
-    elif arguments.action == "members":
-        print("\n\n".join(_members(answer)))
     elif answer:
-        print(("\n" if arguments.action.startswith("delete") else "\n\n").join(_blocks(answer, held)))
-    elif arguments.action == "list":
+        blocks = _members(answer) if arguments.action == "members" else _blocks(answer, held)
+        print(("\n" if arguments.action.startswith("delete") else "\n\n").join(blocks))
+    elif not refused:
         print("no groups")
     raise_all(refused)
     return 0

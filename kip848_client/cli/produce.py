@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import base64
+import logging
 import sys
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
@@ -24,7 +25,7 @@ import msgspec
 from kip848_client.cli.shared.admin_client import client_conf
 from kip848_client.cli.shared.options import key_value, request_timeout
 from kip848_client.cli.shared.properties import add_client_arguments, reach, read_properties
-from kip848_client.errors import ConfigError, Kip848Error
+from kip848_client.errors import BrokerError, ConfigError, ErrorCode, Kip848Error, error_for_code
 from kip848_client.plain_text import counted
 
 _TIMEOUT_S: Final = 10.0
@@ -95,16 +96,25 @@ def run(arguments: argparse.Namespace) -> int:
         else:
             failures.append(error.str())
 
+    settings: dict[str, Any] = {"enable.idempotence": "true", "message.timeout.ms": str(int(_TIMEOUT_S * 1000))}
+    if "debug" not in conf:  # it writes fatal errors on stderr whatever its level is; they are told below, too
+        settings["logger"] = logging.getLogger(f"{__name__}.librdkafka")
+        settings["logger"].disabled = True
     try:
-        producer = Producer({"enable.idempotence": "true", "message.timeout.ms": str(int(_TIMEOUT_S * 1000)), **conf})
+        producer = Producer({**settings, **conf})
     except KafkaException as error:
         raise ConfigError(f"{error.args[0].str()}") from error
     try:
-        for fields in _records(arguments):
-            _produce(producer, arguments.topic, fields, delivered)
-    finally:
-        producer.flush()
-        print(f"{counted(written, 'record')} written", file=sys.stderr)
+        try:
+            for fields in _records(arguments):
+                _produce(producer, arguments.topic, fields, delivered)
+        finally:
+            try:
+                producer.flush()
+            finally:
+                print(f"{counted(written, 'record')} written", file=sys.stderr)
+    except (KafkaException, SystemError) as error:
+        raise _fatal(error, arguments.topic) from error
     if failures:
         try:
             is_missing = arguments.topic not in producer.list_topics(timeout=timeout_s).topics
@@ -114,6 +124,22 @@ def run(arguments: argparse.Namespace) -> int:
             why = f"no answer from {conf['bootstrap.servers']}: check that a broker listens there"
         raise Kip848Error(f"records not written to {arguments.topic!r}: {len(failures):,}: {why}")
     return 0
+
+
+def _fatal(raised: Exception, topic: str) -> Kip848Error:
+    """What librdkafka gave up for. confluent-kafka raises it, or a SystemError from it if it was calling back."""
+    from confluent_kafka import KafkaException
+
+    from kip848_client.client.records.data_plane import translate
+
+    cause = raised if isinstance(raised, KafkaException) else raised.__cause__
+    if not isinstance(cause, KafkaException):
+        raise raised
+    error = translate(cause, what=f"records not written to {topic!r}")
+    if isinstance(error, BrokerError) and error.code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+        advice = "this user needs WRITE on the topic, and has it on none"
+        return error_for_code(error.code, f"records not written to {topic!r}; {advice}")
+    return error
 
 
 def _produce(producer: Any, topic: str, fields: dict[str, Any], delivered: Any) -> None:

@@ -39,7 +39,7 @@ def explain_handshake(error: ssl.SSLError, *, peer: str) -> AuthenticationError 
         code = error.verify_code
         cause = _CAUSES.get(code, f"its certificate was refused: {error.verify_message}")
         if code in (62, 64):
-            cause += f"; {error.verify_message}. Connect by a name that it bears, or change the certificate"
+            cause += f"; {error.verify_message.rstrip('.')}. Connect by a name that it bears, or change the certificate"
         return AuthenticationError(f"TLS with {peer}: {cause} (CERTIFICATE_VERIFY_FAILED)")
     if isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError)):
         return ConnectionLostError(hung_up(peer))

@@ -231,6 +231,15 @@ def test_a_broker_that_is_not_there_is_named(kip848_broker: EmbeddedBroker, caps
     assert f"no connection to {kip848_broker.bootstrap_servers}" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("action", ["lag", "describe", "members"])
+def test_a_cluster_without_groups_is_told_so(
+    kip848_broker: EmbeddedBroker, capsys: pytest.CaptureFixture[str], action: str
+) -> None:
+    """An empty answer may be a mistake in the command."""
+    assert main(["groups", action, "--all", "--bootstrap", kip848_broker.bootstrap_servers]) == 0
+    assert capsys.readouterr().out == "no groups\n"
+
+
 def test_partitions_are_named_by_topic_in_runs() -> None:
     """A hundred partitions must fit on a line."""
     partitions = [NamedPartition("b", 0), *(NamedPartition("a", number) for number in (7, 0, 1, 2))]

@@ -346,6 +346,18 @@ def test_a_mistake_gets_a_sentence(
     assert "Traceback" not in said
 
 
+@pytest.mark.kip848_broker(topics={"orders": 1}, acls=True)
+def test_a_user_without_write_is_told_so(kip848_broker: EmbeddedBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    """librdkafka gives up for good, and confluent-kafka raised that inside a callback, which ended in a traceback."""
+    kip848_broker.acls.allow("ANONYMOUS", "READ", topic="orders")
+    assert run(kip848_broker, "produce", "orders", "x", "y") == 1
+    assert capsys.readouterr().err.splitlines() == [
+        "0 records written",
+        "kip848 produce: CLUSTER_AUTHORIZATION_FAILED(31): records not written to 'orders'; this user needs WRITE on "
+        "the topic, and has it on none",
+    ]
+
+
 @pytest.mark.parametrize(
     "command",
     [("topics", "list"), ("topics", "create", "x"), ("produce", "x", "y"), ("groups", "record"), ("report",)],

@@ -24,6 +24,8 @@ def test_a_method_of_another_client_is_refused_with_ours(kind: type[Consumer | A
     consumer = kind.__new__(kind)
     with pytest.raises(AttributeError, match=r"'seek_to_beginning': use seek\(TopicPartition"):
         consumer.seek_to_beginning  # type: ignore[union-attr]  # noqa: B018
+    with pytest.raises(AttributeError, match=r"'wakeup': use hand_over\(\)"):
+        consumer.wakeup  # type: ignore[union-attr]  # noqa: B018
     with pytest.raises(AttributeError, match=r"object has no attribute 'nonsense'$"):
         consumer.nonsense  # type: ignore[union-attr]  # noqa: B018
 

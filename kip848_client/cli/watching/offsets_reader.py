@@ -24,6 +24,7 @@ from kip848_client.client.records.data_plane import (
     Message,
     TopicPartition,
     create_record_consumer,
+    is_refused_lookup,
     translate,
 )
 from kip848_client.config import parse_consumer_config
@@ -62,7 +63,7 @@ class OffsetsReader:
     """
 
     def __init__(self, conf: Mapping[str, str], *, timeout_s: float, groups: Collection[str] = ()) -> None:
-        # librdkafka wants a group id, which is never sent: nothing is subscribed and nothing committed.
+        # librdkafka wants a group id, and looks its coordinator up; but nothing is subscribed and nothing committed.
         # It would repeat each refused connection twenty times a second.
         config = parse_consumer_config({"group.id": "kip848-groups", "log_level": "2", **conf})
         check_data_plane(config.security)
@@ -158,7 +159,7 @@ class OffsetsReader:
             failure = message.error()
             if failure is None or failure.code() == KafkaError._PARTITION_EOF:
                 wanted.append(message)
-            elif failure.code() not in _PASSING:
+            elif failure.code() not in _PASSING and not is_refused_lookup(failure):
                 raise translate(failure, what=f"reading {TOPIC}")
         return wanted
 

@@ -103,7 +103,9 @@ class GroupMember:
 
     @property
     def assigned(self) -> frozenset[NamedPartition]:
-        """The partitions of assign(), or the partitions that the member owned after its last step."""
+        """The partitions of assign(), or the partitions that the member owned after its last step; none once closed."""
+        if self._closed:
+            return frozenset()
         manual = self._manual  # read once: metrics ask for it on a thread of their own
         if manual is not None:
             return frozenset(manual)

@@ -70,6 +70,7 @@ __all__ = [
     "group_metadata_bytes",
     "internal",
     "is_own_lookup",
+    "is_refused_lookup",
     "leader_epoch",
     "list_topics",
     "public",
@@ -195,6 +196,12 @@ def is_own_lookup(error: Kip848Error) -> bool:
     look-up that failed.
     """
     return _LOOKUP_FAILED in str(error)
+
+
+def is_refused_lookup(error: Kip848Error | KafkaError) -> bool:
+    """Whether a broker refused that look-up for want of a right on the group, which reading records does not need."""
+    text = str(error)
+    return _LOOKUP_FAILED in text and "GROUP_AUTHORIZATION_FAILED" in text
 
 
 def internal(partition: TopicPartition) -> NamedPartition:

@@ -19,6 +19,7 @@ from kip848_client.client.records.data_plane import (
     KafkaException,
     Message,
     create_record_consumer,
+    is_refused_lookup,
     list_topics,
     public,
     translate,
@@ -251,7 +252,7 @@ def _without_events(batch: list[Message], of: OffsetRange, *, position: int) -> 
             raise RecordsGoneError(f"{partition}: offset {position} is not in the log any more: {error.str()}", of)
         elif error.code() in _GONE:
             raise RecordsGoneError(f"{partition} does not exist any more: {error.str()}", of)
-        elif error.code() not in PASSING_CODES:
+        elif error.code() not in PASSING_CODES and not is_refused_lookup(error):
             raise translate(error, what=f"reading {partition}")
     return records, ended
 

@@ -48,6 +48,10 @@ def test_a_wrong_argument_is_also_what_python_calls_it(broker: EmbeddedBroker) -
             consumer.consume(-1)
         with pytest.raises(ArgumentTypeError, match="put brackets around it"):
             consumer.pause(TopicPartition("orders", 0))  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match=r"takes a list of topics, got 'orders'; write"):
+            consumer.subscribe("orders", "payments")  # type: ignore[arg-type]
+        consumer.assign([TopicPartition("orders", 0)])
+    assert consumer.assignment() == [], "it is closed"
     assert issubclass(ConfigError, ValueError)
     assert issubclass(ArgumentTypeError, TypeError)
 
