@@ -205,6 +205,7 @@ def main() -> int:
             connector(arguments.connector, jars)
         needed = sorted(path for path in jars.glob("*.jar") if path.name.startswith(NEEDED))
         broker = stack.enter_context(KafkaBroker())
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # Spark's Python processes would compile this package each time
         spark = spark_session("benchmark", config={"spark.jars": ",".join(map(str, needed))})
         register(spark)
         admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": "0"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from kip848_client.client.records.range_reader import RangeReader
 from kip848_client.model import NamedPartition, OffsetRange
 from kip848_client.spark.source import fetch
 from kip848_client.spark.source.fetch import read_ranges
+from kip848_client.spark.source.reading import TaskPartition, read_partition
 from kip848_client.spark.values.options import parse_options
 from tests.spark.arrange import options
 
@@ -72,6 +74,22 @@ def test_what_is_gone_of_one_range_is_left_out_and_the_others_are_whole(
     found = [(row["partition"], row["offset"]) for batch in read_ranges(ranges, chosen) for row in batch.to_pylist()]
 
     assert sorted(found) == [(number, at) for number in range(4) for at in range(40 if number == 1 else 20, 60)]
+
+
+def test_records_are_not_searched_for_garbage_while_a_task_reads(
+    address: str, readers: OrderedDict[tuple[object, ...], RangeReader]
+) -> None:
+    """The search takes twice as long as reading. It must be on again when the worker does other work."""
+    chosen = parse_options(options(address, streaming=False), streaming=False)
+    ranges = tuple(OffsetRange(NamedPartition("orders", number), 0, 5) for number in range(2))
+    try:
+        found = [(batch.num_rows, gc.isenabled()) for batch in read_partition(TaskPartition(ranges), chosen)]
+    finally:
+        gc.unfreeze()
+
+    assert sum(rows for rows, _ in found) == 10
+    assert not any(searched for _, searched in found)
+    assert gc.isenabled()
 
 
 def test_tasks_of_one_query_share_a_reader(address: str, readers: OrderedDict[tuple[object, ...], RangeReader]) -> None:

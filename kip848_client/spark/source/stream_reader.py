@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -65,12 +66,13 @@ class KafkaStreamReader(DataSourceStreamReader):
 
     def _running(self) -> Stream:
         if self._stream is None:
-            from kip848_client.spark.source.stream import Stream
-
             session = None
             if _in_process_of_query():
+                gc.freeze()  # the imports below would have PySpark's modules searched for garbage: 25 of 90 ms
                 _leave_when_terminated()
                 session = os.getppid()
+            from kip848_client.spark.source.stream import Stream
+
             self._stream = Stream(self._options, session=session)
         return self._stream
 
