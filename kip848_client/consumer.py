@@ -32,7 +32,7 @@ from kip848_client.client.group.heartbeat_manager import HeartbeatRequestManager
 from kip848_client.client.group.librdkafka_stats import complete_stats
 from kip848_client.client.group.listener_invoker import ListenerEffect
 from kip848_client.client.group.translation import (
-    PublicCommitCallback,
+    CommitCallback,
     assign_positions,
     check_commit_callback,
     check_leave_mode,
@@ -161,6 +161,7 @@ class Consumer(Generic[K_co, V_co]):
     Args:
         config: Kafka's property names as librdkafka spells them; docs/porting.md has the differences.
         journal: where the client writes its event log.
+        clock: tells the time of intervals and deadlines; a test can move its own.
         settings: override *config*: ``Consumer(conf, logger=log)``, ``Consumer(**conf)``.
 
     Raises:
@@ -373,7 +374,7 @@ class Consumer(Generic[K_co, V_co]):
             Records, and ends of partitions as from `poll`; empty after the timeout.
 
         Raises:
-            Alias of `poll`.
+            What `poll` raises.
         """
         record_count(num_messages)
         if self._values is not None:
@@ -698,7 +699,7 @@ class Consumer(Generic[K_co, V_co]):
         asynchronous: bool = True,
         *,
         timeout_s: float | None = None,
-        on_commit: PublicCommitCallback | None = None,
+        on_commit: CommitCallback | None = None,
     ) -> list[TopicPartition] | None:
         """Commit offsets: of one message, of the given partitions, or of all records returned so far.
 

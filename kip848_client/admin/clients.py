@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import contextvars
 import functools
+import inspect
 import threading
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
@@ -134,7 +135,6 @@ def _blocking(
 ) -> Callable[Concatenate[Admin, P], ValueT]:
     """A method that asks *question* and waits for the answer."""
 
-    @functools.wraps(question)
     def call(admin: Admin, /, *args: P.args, **kwargs: P.kwargs) -> ValueT:
         future = admin._thread.submit(lambda cluster: question(cluster, *args, **kwargs))
         try:
@@ -144,6 +144,7 @@ def _blocking(
         finally:
             future.cancel()
 
+    _describe(call, question)
     return call
 
 
@@ -152,7 +153,6 @@ def _awaited(
 ) -> Callable[Concatenate[AsyncAdmin, P], Awaitable[ValueT]]:
     """A method that asks *question* and awaits the answer, in asyncio or trio."""
 
-    @functools.wraps(question)
     async def call(admin: AsyncAdmin, /, *args: P.args, **kwargs: P.kwargs) -> ValueT:
         answered, tell = anyio.Event(), teller()
 
@@ -170,7 +170,17 @@ def _awaited(
         finally:
             future.cancel()
 
+    _describe(call, question)
     return call
+
+
+def _describe(call: Callable[..., object], question: Callable[..., object]) -> None:
+    """Give *call* the name, the text and the parameters of *question*, but ``self`` for the cluster."""
+    functools.update_wrapper(call, question)
+    signature = inspect.signature(question)
+    cluster, *others = signature.parameters.values()
+    itself = cluster.replace(name="self", annotation=inspect.Parameter.empty)
+    vars(call)["__signature__"] = signature.replace(parameters=[itself, *others])
 
 
 class Admin(_Client):

@@ -25,7 +25,7 @@ from kip848_client.callables import check_async
 from kip848_client.client.group.app_thread import SLICE_S
 from kip848_client.client.group.health import ConsumerHealth
 from kip848_client.client.group.translation import (
-    PublicCommitCallback,
+    CommitCallback,
     check_commit_callback,
     check_leave_mode,
     limit_s,
@@ -143,7 +143,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
     async def subscribe(
         self,
         topics: Iterable[str | SubscriptionPattern] | SubscriptionPattern,
-        listener: _AnyListener | AsyncRebalanceCallback | None = None,
+        listener: AsyncConsumerRebalanceListener | ConsumerRebalanceListener | AsyncRebalanceCallback | None = None,
         on_revoke: AsyncRebalanceCallback | None = None,
         on_lost: AsyncRebalanceCallback | None = None,
         *,
@@ -715,7 +715,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
             reader, cls.poll, cls.consume, _Messages.__anext__, _Batches.__anext__
         )
 
-    def _in_loop(self, callback: Callable[..., object]) -> PublicCommitCallback:
+    def _in_loop(self, callback: Callable[..., object]) -> CommitCallback:
         call_out = self._thread.call_out  # and not self, which would keep the consumer from being dropped
 
         def called_out(error: ErrorDetails | None, partitions: list[TopicPartition]) -> None:

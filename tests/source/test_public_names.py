@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,6 +33,19 @@ def test_the_top_level_stays_small_enough_to_be_read() -> None:
     """Completion after ``kip848_client.`` is the first page that a newcomer reads."""
     assert len(exported_names("kip848_client")) <= TOP_LEVEL_MAX
     assert set(dir(kip848_client)) == set(names_on_the_page()["kip848_client"])
+
+
+@pytest.mark.parametrize("module", names_on_the_page())
+def test_signatures_name_what_users_have(module: str) -> None:
+    """``help(Admin.lag)`` began with ``(cluster: Cluster``, which no caller passes or can import."""
+    values = [getattr(importlib.import_module(module), name) for name in names_on_the_page()[module]]
+    for kind in filter(inspect.isclass, values):
+        for name, method in inspect.getmembers(kind, inspect.isfunction):
+            if not name.startswith("_") and method.__module__.startswith("kip848_client"):
+                signature = inspect.signature(method)
+                assert not re.search(r"\b_[A-Z]", str(signature)), f"{kind.__name__}.{name}{signature}"
+                if not isinstance(inspect.getattr_static(kind, name), staticmethod):
+                    assert next(iter(signature.parameters)) == "self", f"{kind.__name__}.{name}{signature}"
 
 
 @pytest.mark.parametrize("path", SHOWN, ids=lambda path: path.relative_to(ROOT).as_posix())

@@ -20,7 +20,7 @@ from kip848_client.client.control.requests import NetworkPerformer, RequestPerfo
 from kip848_client.client.control.topic_metadata import TopicMetadataRequestManager
 from kip848_client.client.group.app_thread import AppThread, RecordSource
 from kip848_client.client.group.assignor_runner import AssignorRunner, FirstDescription
-from kip848_client.client.group.commit_manager import CommitCallback, CommitManager
+from kip848_client.client.group.commit_manager import CommitManager, OnCommitted
 from kip848_client.client.group.group_member import GroupMember
 from kip848_client.client.group.heartbeat_manager import AppEffect, HeartbeatRequestManager
 from kip848_client.client.group.listener_invoker import ListenerInvoker
@@ -43,7 +43,7 @@ def build_group_member(
     *,
     records: RecordSource,
     buffer: Sized = (),
-    on_commit: CommitCallback | None = None,
+    on_commit: OnCommitted | None = None,
     clock: Clock | None = None,
     journal: Journal | None = None,
     opener: ConnectionOpener | None = None,

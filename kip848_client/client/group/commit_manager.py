@@ -19,7 +19,7 @@ from kip848_client.model import NamedPartition, OffsetAndMetadata
 from kip848_client.telemetry import OpenSpan
 
 Offsets: TypeAlias = Mapping[NamedPartition, OffsetAndMetadata]
-CommitCallback: TypeAlias = Callable[[Kip848Error | None, Offsets], object]
+OnCommitted: TypeAlias = Callable[[Kip848Error | None, Offsets], object]
 
 
 class PendingCall(msgspec.Struct, eq=False):
@@ -32,7 +32,7 @@ class PendingCall(msgspec.Struct, eq=False):
     """
 
     call_id: int
-    callback: CommitCallback | None = None
+    callback: OnCommitted | None = None
     asynchronous: bool = False
     posted: bool = False
     finished: bool = False
@@ -48,7 +48,7 @@ class CommitManager:
         default_callback: on_commit of the configuration: called for every commit without a callback of its own.
     """
 
-    def __init__(self, default_callback: CommitCallback | None = None) -> None:
+    def __init__(self, default_callback: OnCommitted | None = None) -> None:
         self._default_callback = default_callback
         self._ids = itertools.count(1)
         self._pending: dict[int, PendingCall] = {}
@@ -56,7 +56,7 @@ class CommitManager:
         self.committed: dict[NamedPartition, OffsetAndMetadata] = {}
         """Committed offsets that this consumer knows: those at which it began, and those that it committed since."""
 
-    def open(self, *, callback: CommitCallback | None = None, asynchronous: bool = False) -> PendingCall:
+    def open(self, *, callback: OnCommitted | None = None, asynchronous: bool = False) -> PendingCall:
         """Begin a call: its `call_id` goes into the event, and `finished` is set when it was answered."""
         call = PendingCall(next(self._ids), callback=callback, asynchronous=asynchronous)
         self._pending[call.call_id] = call

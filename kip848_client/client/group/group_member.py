@@ -13,7 +13,7 @@ from typing import Final
 
 from kip848_client.client.group.app_thread import SLICE_S, AppThread
 from kip848_client.client.group.assignor_runner import FirstDescription
-from kip848_client.client.group.commit_manager import CommitCallback, CommitManager, Offsets, PendingCall
+from kip848_client.client.group.commit_manager import CommitManager, Offsets, OnCommitted, PendingCall
 from kip848_client.client.group.heartbeat_manager import HeartbeatRequestManager
 from kip848_client.client.group.listener_invoker import ListenerEffect, ListenerInvoker, NoCallbacks, RebalanceCallbacks
 from kip848_client.clock import Clock
@@ -314,7 +314,7 @@ class GroupMember:
             self.thread.await_call(call, deadline_s, what="commit")
         return call.offsets
 
-    def commit_async(self, offsets: Offsets | None, callback: CommitCallback | None) -> None:
+    def commit_async(self, offsets: Offsets | None, callback: OnCommitted | None) -> None:
         """Commit and go on. *callback*, or on_commit of the configuration, runs in a later call; without one a failure
         is raised by a later call.
         """

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from kip848_client.callables import USE_ASYNC_CONSUMER, check_not_async, check_result_not_async
-from kip848_client.client.group.commit_manager import CommitCallback, Offsets
+from kip848_client.client.group.commit_manager import Offsets, OnCommitted
 from kip848_client.client.records.data_plane import (
     OFFSET_BEGINNING,
     OFFSET_END,
@@ -33,7 +33,7 @@ EARLIEST: Final = OffsetAndMetadata(-2)
 LATEST: Final = OffsetAndMetadata(-1)
 """Positions that the member resolves by asking the partition's leader."""
 
-PublicCommitCallback = Callable[[ErrorDetails | None, list[TopicPartition]], object]
+CommitCallback = Callable[[ErrorDetails | None, list[TopicPartition]], object]
 """``on_commit(error, partitions)``, as in confluent-kafka; ``error.exception`` is the exception behind it."""
 
 
@@ -298,7 +298,7 @@ def public_offsets(offsets: Offsets) -> list[TopicPartition]:
     return [public_commit(partition, position) for partition, position in sorted(offsets.items())]
 
 
-def public_callback(callback: PublicCommitCallback) -> CommitCallback:
+def public_callback(callback: CommitCallback) -> OnCommitted:
     """A commit callback of the application, for our values."""
 
     def call(error: Kip848Error | None, offsets: Offsets) -> None:
