@@ -13,14 +13,14 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeAlias
 
 from kip848_client.admin import Admin
 from kip848_client.cli.shared.held_back import held_back, stable_offsets
 from kip848_client.cli.shared.properties import read_properties
-from kip848_client.cli.watching.group_metrics import GroupMetrics, by_topic
+from kip848_client.cli.watching.group_metrics import GroupMetrics, GroupTrack, TopicLag, by_topic
 from kip848_client.cli.watching.lag_history import EndHistory
 from kip848_client.cli.watching.offsets_reader import (
     OffsetsReader,
@@ -232,97 +232,109 @@ class Exporter:
         yield durations
 
         state = Gauge("kip848_group_state", "1 for the state that the group is in.", labels=("group", "type", "state"))
-        plain = {
-            "members": Gauge("kip848_group_members", "Members.", labels=("group",)),
-            "partitions": Gauge("kip848_group_partitions", "Partitions that members have or get.", labels=("group",)),
-            "unread": Gauge(
-                "kip848_group_unread_partitions",
-                "Partitions of the target that no member is counted as the owner of.",
-                labels=("group",),
-            ),
-            "rebalancing": Gauge(
-                "kip848_group_rebalancing_seconds",
-                "How long the rebalance lasts already; 0 at rest.",
-                labels=("group",),
-            ),
-            "age": Gauge("kip848_group_commit_age_seconds", "Time since the last commit.", labels=("group",)),
-            "held": Gauge(
-                "kip848_group_held_back_partitions",
-                "Partitions in which an open transaction holds readers of committed records back.",
-                labels=("group",),
-            ),
-            "silent": Gauge(
-                "kip848_group_silent_members",
-                "Members that stopped committing, although records wait for them and others commit.",
-                labels=("group",),
-            ),
-            "silent_s": Gauge(
-                "kip848_group_silent_seconds",
-                "How long the most silent of these members has committed nothing; 0 if there is none.",
-                labels=("group",),
-            ),
-        }
-        totals = {
-            "unread": Counted(
-                "kip848_group_unread_partition_seconds",
-                "Time without a counted owner, summed over partitions.",
-                labels=("group",),
-            ),
-            "rebalances": Counted("kip848_group_rebalances", "Rebalances that ended.", labels=("group",)),
-            "joins": Counted("kip848_group_joins", "Members that joined.", labels=("group",)),
-            "departures": Counted("kip848_group_departures", "Members that left or were removed.", labels=("group",)),
-            "commits": Counted("kip848_group_commits", "Accepted commits.", labels=("group",)),
-        }
-        lag = Gauge(
-            "kip848_group_lag",
-            "Records behind the end; missing while the end of any partition is unknown.",
-            labels=("group", "topic"),
-        )
-        lag_s = Gauge(
-            "kip848_group_lag_seconds",
-            "How long ago the end of the slowest partition was where it is committed; at least, after a start; missing "
-            "while the end of any partition is unknown.",
-            labels=("group", "topic"),
-        )
-        lag_unknown = Gauge(
-            "kip848_group_lag_unknown_partitions", "Partitions without a known end.", labels=("group", "topic")
-        )
-        waiting_s = Gauge(
-            "kip848_group_waiting_commit_age_seconds",
-            "The longest time that records wait in a partition, and no commit has moved it; missing while none wait.",
-            labels=("group", "topic"),
-        )
+        of_groups: list[Gauge | Counted] = [Gauge(name, text, labels=("group",)) for name, text, _ in _GAUGES]
+        of_groups += [Counted(name, text, labels=("group",)) for name, text, _ in _TOTALS]
+        of_topics = [Gauge(name, text, labels=("group", "topic")) for name, text, _ in _OF_TOPICS]
         for track in tracks:
-            view = track.view
-            group = (printable(view.group_id),)
-            state.add_metric((*group, track.kind, view.state), 1)
             track.count_unread(now_ms)
-            since_ms = track.rebalancing_since_ms
-            owned = {one for member in view.members.values() for one in member.owned | member.target}
-            plain["members"].add_metric(group, len(view.members))
-            plain["partitions"].add_metric(group, len(owned))
-            plain["unread"].add_metric(group, track.unread)
-            plain["rebalancing"].add_metric(group, 0.0 if since_ms is None else max(0, now_ms - since_ms) / 1000)
-            if track.last_commit_ms:
-                plain["age"].add_metric(group, max(0, now_ms - track.last_commit_ms) / 1000)
-            plain["held"].add_metric(group, len(track.held))
-            silent_ms = track.silent_ms(self._ends)
-            plain["silent"].add_metric(group, len(silent_ms))
-            plain["silent_s"].add_metric(group, max(silent_ms, default=0.0) / 1000)
-            totals["unread"].add_metric(group, track.unread_ms / 1000)
-            totals["rebalances"].add_metric(group, track.rebalances)
-            totals["joins"].add_metric(group, track.joins)
-            totals["departures"].add_metric(group, track.departures)
-            totals["commits"].add_metric(group, track.commits)
+            group = (printable(track.view.group_id),)
+            state.add_metric((*group, track.kind, track.view.state), 1)
+            seen = _Seen(track, track.silent_ms(self._ends), now_ms)
+            for family, (_, _, value_of) in zip(of_groups, (*_GAUGES, *_TOTALS), strict=True):
+                if (value := value_of(seen)) is not None:
+                    family.add_metric(group, value)
             for topic, left in by_topic(track, self._ends, now_ms=now_ms).items():
-                labels = (*group, topic)
-                if not left.unknown:
-                    lag.add_metric(labels, left.records)
-                    lag_s.add_metric(labels, left.seconds)
-                lag_unknown.add_metric(labels, left.unknown)
-                if left.commit_age_s is not None:
-                    waiting_s.add_metric(labels, max(0.0, left.commit_age_s))
-        yield from (state, *plain.values(), *totals.values(), lag, lag_s, lag_unknown, waiting_s)
+                for family, (_, _, value_left) in zip(of_topics, _OF_TOPICS, strict=True):
+                    if (value := value_left(left)) is not None:
+                        family.add_metric((*group, topic), value)
+        yield from (state, *of_groups, *of_topics)
+
+
+class _Seen(NamedTuple):
+    """One group at the time of a scrape."""
+
+    track: GroupTrack
+    silent_ms: list[float]
+    now_ms: int
+
+    @property
+    def partitions(self) -> set[NamedPartition]:
+        """The partitions that members have or get."""
+        return {one for member in self.track.view.members.values() for one in member.owned | member.target}
+
+    def seconds_since(self, then_ms: int) -> float:
+        """At least 0."""
+        return max(0, self.now_ms - then_ms) / 1000
+
+
+def _rebalancing_s(seen: _Seen) -> float:
+    since_ms = seen.track.rebalancing_since_ms
+    return 0.0 if since_ms is None else seen.seconds_since(since_ms)
+
+
+_Row: TypeAlias = tuple[str, str, Callable[[_Seen], float | None]]
+"""Name, text, value; without a value the group is left out."""
+
+_GAUGES: Final[tuple[_Row, ...]] = (
+    ("kip848_group_members", "Members.", lambda seen: len(seen.track.view.members)),
+    ("kip848_group_partitions", "Partitions that members have or get.", lambda seen: len(seen.partitions)),
+    (
+        "kip848_group_unread_partitions",
+        "Partitions of the target that no member is counted as the owner of.",
+        lambda seen: seen.track.unread,
+    ),
+    ("kip848_group_rebalancing_seconds", "How long the rebalance lasts already; 0 at rest.", _rebalancing_s),
+    (
+        "kip848_group_commit_age_seconds",
+        "Time since the last commit.",
+        lambda seen: seen.seconds_since(seen.track.last_commit_ms) if seen.track.last_commit_ms else None,
+    ),
+    (
+        "kip848_group_held_back_partitions",
+        "Partitions in which an open transaction holds readers of committed records back.",
+        lambda seen: len(seen.track.held),
+    ),
+    (
+        "kip848_group_silent_members",
+        "Members that stopped committing, although records wait for them and others commit.",
+        lambda seen: len(seen.silent_ms),
+    ),
+    (
+        "kip848_group_silent_seconds",
+        "How long the most silent of these members has committed nothing; 0 if there is none.",
+        lambda seen: max(seen.silent_ms, default=0.0) / 1000,
+    ),
+)
+_TOTALS: Final[tuple[_Row, ...]] = (
+    (
+        "kip848_group_unread_partition_seconds",
+        "Time without a counted owner, summed over partitions.",
+        lambda seen: seen.track.unread_ms / 1000,
+    ),
+    ("kip848_group_rebalances", "Rebalances that ended.", lambda seen: seen.track.rebalances),
+    ("kip848_group_joins", "Members that joined.", lambda seen: seen.track.joins),
+    ("kip848_group_departures", "Members that left or were removed.", lambda seen: seen.track.departures),
+    ("kip848_group_commits", "Accepted commits.", lambda seen: seen.track.commits),
+)
+_OF_TOPICS: Final[tuple[tuple[str, str, Callable[[TopicLag], float | None]], ...]] = (
+    (
+        "kip848_group_lag",
+        "Records behind the end; missing while the end of any partition is unknown.",
+        lambda left: None if left.unknown else left.records,
+    ),
+    (
+        "kip848_group_lag_seconds",
+        "How long ago the end of the slowest partition was where it is committed; at least, after a start; missing "
+        "while the end of any partition is unknown.",
+        lambda left: None if left.unknown else left.seconds,
+    ),
+    ("kip848_group_lag_unknown_partitions", "Partitions without a known end.", lambda left: left.unknown),
+    (
+        "kip848_group_waiting_commit_age_seconds",
+        "The longest time that records wait in a partition, and no commit has moved it; missing while none wait.",
+        lambda left: None if left.commit_age_s is None else max(0.0, left.commit_age_s),
+    ),
+)
 
 
 def _address(text: str) -> tuple[str, int]:
