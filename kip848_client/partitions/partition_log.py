@@ -28,6 +28,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from kip848_client.errors import BrokerError, ErrorCode, ProtocolError
+from kip848_client.partitions.markers import build_marker, read_marker
 from kip848_client.partitions.producer_batches import (
     MESSAGE_BYTES_MAX_DEFAULT,
     NO_RULES,
@@ -41,11 +42,8 @@ from kip848_client.partitions.producer_batches import (
 )
 from kip848_client.wire.record_batch import (
     BatchHeader,
-    Record,
-    build_batch,
     parse_batch_header,
     record_positions,
-    records_of,
     set_latest_timestamp,
 )
 
@@ -59,12 +57,6 @@ __all__ = [
 ]
 
 _OFFSET_AND_EPOCH: Final = struct.Struct(">qii")
-_MARKER_KEY: Final = struct.Struct(">hh")
-_MARKER_VALUE: Final = struct.Struct(">hi")
-_ABORT: Final = 0
-_COMMIT: Final = 1
-_TRANSACTIONAL_CONTROL: Final = 0x30
-"""Attributes of a batch that ends a transaction."""
 
 
 class TimestampAndOffset(NamedTuple):
@@ -296,13 +288,17 @@ class PartitionLog:
             is_open=producer_id in self._open,
             moves_epoch=moves_epoch,
         )
-        marker = Record(
-            key=_MARKER_KEY.pack(0, _COMMIT if commit else _ABORT),
-            value=_MARKER_VALUE.pack(0, coordinator_epoch),
-            timestamp=timestamp_ms,
+        base_offset = self._log_end_offset
+        batch, header = build_marker(
+            base_offset=base_offset,
+            leader_epoch=self._leader_epoch,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            commit=commit,
+            timestamp_ms=timestamp_ms,
+            coordinator_epoch=coordinator_epoch,
         )
-        batch = build_batch([marker], producer_id=producer_id, producer_epoch=epoch, attributes=_TRANSACTIONAL_CONTROL)
-        return self._placed(batch, parse_batch_header(batch))
+        return PreparedAppend(batch, base_offset, base_offset, duplicate=False, header=header)
 
     def _placed(self, records: bytes, header: BatchHeader) -> PreparedAppend:
         base_offset = self._log_end_offset
@@ -311,7 +307,7 @@ class PartitionLog:
             base_offset=base_offset,
             last_offset=base_offset + header.last_offset_delta,
             duplicate=False,
-            header=header._replace(base_offset=base_offset, leader_epoch=self._leader_epoch),
+            header=BatchHeader(base_offset, header.length, self._leader_epoch, *header[3:]),
         )
 
     def commit(self, prepared: PreparedAppend) -> None:
@@ -578,19 +574,16 @@ class PartitionLog:
             self._open.setdefault(header.producer_id, header.base_offset)
 
     def _end_transaction(self, batch: bytes, header: BatchHeader) -> None:
-        try:
-            marker = records_of(batch)[0]
-            _, kind = _MARKER_KEY.unpack(marker.key or b"")
-            _, coordinator_epoch = _MARKER_VALUE.unpack(marker.value or b"")
-        except (ProtocolError, IndexError, struct.error) as error:
+        marker = read_marker(batch)
+        if marker is None:
             raise BrokerError(
-                f"the control batch at offset {header.base_offset} does not end a transaction: {error}",
+                f"the control batch at offset {header.base_offset} does not end a transaction",
                 code=ErrorCode.CORRUPT_MESSAGE,
-            ) from error
-        self._producers.ended(header.producer_id, coordinator_epoch=coordinator_epoch)
+            )
+        self._producers.ended(header.producer_id, coordinator_epoch=marker.coordinator_epoch)
         self._markers.append(header.base_offset)
         first_offset = self._open.pop(header.producer_id, None)
-        if first_offset is not None and kind == _ABORT:
+        if first_offset is not None and marker.is_abort:
             self._aborted.append(AbortedTransaction(header.producer_id, first_offset, header.base_offset))
 
     def _stable_count(self) -> int:

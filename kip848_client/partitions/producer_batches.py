@@ -197,9 +197,9 @@ def check_records(
     opened = (allowance or RecordAllowance()).take(header.record_count)
     try:
         if not opened:
-            check_room(records, unpacked_max=RECORDS_UNPACKED_MAX)
+            check_room(records, header, unpacked_max=RECORDS_UNPACKED_MAX)
             return _unopened(header, rules)
-        content = inspect_records(records, unpacked_max=RECORDS_UNPACKED_MAX)
+        content = inspect_records(records, header, unpacked_max=RECORDS_UNPACKED_MAX)
     except UnpackedSizeError:
         return _unopened(header, rules)
     except DamagedCompressionError as error:

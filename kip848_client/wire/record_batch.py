@@ -288,7 +288,9 @@ def record_positions(
     return tuple(found)
 
 
-def inspect_records(data: bytes | bytearray | memoryview, *, unpacked_max: int = UNPACKED_MAX) -> BatchContent:
+def inspect_records(
+    data: bytes | bytearray | memoryview, header: BatchHeader, *, unpacked_max: int = UNPACKED_MAX
+) -> BatchContent:
     """Step over every number of every record of a batch, and make sure that the bytes are what the numbers say.
 
     Keys, values and headers are not copied, so this is several times faster than `records_of`. It takes what Kafka
@@ -299,7 +301,6 @@ def inspect_records(data: bytes | bytearray | memoryview, *, unpacked_max: int =
         UnpackedSizeError: they unpack to more than *unpacked_max*.
         ProtocolError: a record is not what its lengths say, or there are more or fewer than the header says.
     """
-    header = parse_batch_header(data)
     content, count = _roomy_content_of(data, header, unpacked_max), header.record_count
     end, at, stop, index = len(content), 0, 0, 0
     # Zigzag: even numbers stand for themselves halved, odd ones are negative.
@@ -380,13 +381,15 @@ def inspect_records(data: bytes | bytearray | memoryview, *, unpacked_max: int =
     )
 
 
-def check_room(data: bytes | bytearray | memoryview, *, unpacked_max: int = UNPACKED_MAX) -> None:
+def check_room(
+    data: bytes | bytearray | memoryview, header: BatchHeader, *, unpacked_max: int = UNPACKED_MAX
+) -> None:
     """Make sure that a batch has room for as many records as its header says, without looking at them.
 
     Raises:
         ProtocolError: as `inspect_records`.
     """
-    _roomy_content_of(data, parse_batch_header(data), unpacked_max)
+    _roomy_content_of(data, header, unpacked_max)
 
 
 def set_latest_timestamp(batch: bytes, timestamp: int, *, is_log_append_time: bool = False) -> bytes:

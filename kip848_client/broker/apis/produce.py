@@ -80,14 +80,17 @@ def handle(broker: BrokerState, request: ProduceRequest, context: RequestContext
         ProtocolError: acks=0 and something was not appended.
     """
     allowance = RecordAllowance()
-    responses = []
+    responses: list[TopicProduceResponse] = []
     for data in request.topic_data:
-        rules = _rules(broker, _find(broker, data, context))
-        partitions = []
+        rules = NO_RULES
+        partitions: list[PartitionProduceResponse] = []
         for partition in data.partition_data:
+            if partitions or responses:
+                yield  # meanwhile the topic may go
             topic = _find(broker, data, context)
+            if not partitions:
+                rules = _rules(broker, topic)
             partitions.append(_partition(broker, request, topic, partition, context, rules, allowance))
-            yield
         responses.append(
             TopicProduceResponse(name=data.name, topic_id=data.topic_id, partition_responses=tuple(partitions))
         )

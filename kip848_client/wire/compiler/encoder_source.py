@@ -139,6 +139,11 @@ class EncoderSource:
                     f'        s += ({head!r}, m.{field.name}.int.to_bytes(16, "big"))',
                 ]
                 continue
+            if isinstance(field.kind, Scalar) and field.kind.code and field.kind is not BOOL:
+                head = number + primitives.encode_uvarint(field.kind.size)
+                pack = self.names.packer(field.kind.code)
+                body += [f"    if {test}:", "        c += 1", f"        s += ({head!r}, {pack}(m.{field.name}))"]
+                continue
             one = self.names.fresh("tag")
             self._begin()
             self._emit("o = []")
