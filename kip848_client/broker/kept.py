@@ -14,10 +14,12 @@ from kip848_client.broker.security.scram_users import ScramChanges
 from kip848_client.broker.storage.config_store import ConfigStore
 from kip848_client.broker.storage.data_dir import DataDir, Repair
 from kip848_client.broker.storage.data_folder import new_cluster_id
-from kip848_client.broker.storage.group_log import GroupLog, MemoryGroupLog
+from kip848_client.broker.storage.group_log import DecisionLog, GroupLog, MemoryGroupLog
 from kip848_client.broker.storage.share_state_log import MemoryShareStateLog
+from kip848_client.broker.storage.transaction_log import FolderTransactionLog, MemoryTransactionLog
 from kip848_client.broker.topics.offsets_topic import OffsetsTopic
 from kip848_client.broker.topics.registry import TopicRegistry
+from kip848_client.transactions.transaction import Transaction
 
 
 class Kept(NamedTuple):
@@ -30,7 +32,7 @@ class Kept(NamedTuple):
     topics: TopicRegistry
     offsets_topic: OffsetsTopic
     log: GroupLog
-    transaction_log: GroupLog
+    transaction_log: DecisionLog[Transaction]
     share_state_log: GroupLog
     group_configs: ConfigStore
     cluster_id: str
@@ -49,7 +51,7 @@ class Kept(NamedTuple):
             topics,
             OffsetsTopic(topics.watchers),
             MemoryGroupLog(),
-            MemoryGroupLog(),
+            MemoryTransactionLog(),
             MemoryShareStateLog(),
             ConfigStore("group"),
             new_cluster_id(),
@@ -76,7 +78,7 @@ class Kept(NamedTuple):
                 topics,
                 OffsetsTopic(topics.watchers),
                 data.coordinator_log,
-                data.transaction_log,
+                FolderTransactionLog(data.transaction_log),
                 data.share_state_log,
                 ConfigStore("group", data),
                 data.cluster_id,

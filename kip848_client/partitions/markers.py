@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
-from kip848_client.wire.record_batch import CRC_START, BatchHeader, crc32c
+from kip848_client.wire.record_batch import BatchHeader, crc32c
 
 _UNCHECKED: Final = struct.Struct(">qiibI")
 _CHECKED_FORMAT: Final = "hiqqqhii"

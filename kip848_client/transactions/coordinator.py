@@ -65,7 +65,8 @@ class Outcome(msgspec.Struct, frozen=True):
     @property
     def changes(self) -> tuple[Transaction, ...]:
         """The new states to store and replay, in this order."""
-        return tuple(each for each in (self.forgotten, self.transaction) if each is not None)
+        changes = () if self.transaction is None else (self.transaction,)
+        return changes if self.forgotten is None else (self.forgotten, *changes)
 
 
 _DONE: Final = Outcome()

@@ -381,9 +381,7 @@ def inspect_records(
     )
 
 
-def check_room(
-    data: bytes | bytearray | memoryview, header: BatchHeader, *, unpacked_max: int = UNPACKED_MAX
-) -> None:
+def check_room(data: bytes | bytearray | memoryview, header: BatchHeader, *, unpacked_max: int = UNPACKED_MAX) -> None:
     """Make sure that a batch has room for as many records as its header says, without looking at them.
 
     Raises:

@@ -31,7 +31,7 @@ from kip848_client.broker.coordinators.snapshots import GroupSnapshot
 from kip848_client.broker.metadata.placement import GROUP_OFFSETS, NO_LEADER, Placement, coordinator_partition
 from kip848_client.broker.net.context import RequestContext
 from kip848_client.broker.storage.config_store import ConfigStore
-from kip848_client.broker.storage.group_log import GroupLog
+from kip848_client.broker.storage.group_log import GroupLog, KeyAndValue
 from kip848_client.broker.topics.offsets_topic import OffsetsTopic
 from kip848_client.broker.topics.topic_images import TopicImages
 from kip848_client.clock import Clock
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from kip848_client.telemetry import Figure
 
 
-class GroupShards(Shards[GroupHost]):
+class GroupShards(Shards[GroupHost, KeyAndValue]):
     """All group coordinators of one cluster. To its callers it looks like one.
 
     Args:
@@ -260,8 +260,8 @@ class GroupShards(Shards[GroupHost]):
 
     # --- internals
 
-    def _id_of(self, key: bytes) -> str | None:
-        read = decode_record_key(key)
+    def _id_of(self, record: KeyAndValue) -> str | None:
+        read = decode_record_key(record[0])
         if isinstance(read, int):
             log_event(logging.WARNING, LogEvent.RECORD_SKIPPED, logger=BROKER_LOGGER, record_type=read)
             return None
@@ -275,7 +275,7 @@ class GroupShards(Shards[GroupHost]):
             raise _no_coordinator(partition)
         return self._host(partition)
 
-    def _new_host(self, partition: int, log: ShardLog) -> GroupHost:
+    def _new_host(self, partition: int, log: ShardLog[KeyAndValue]) -> GroupHost:
         return GroupHost(
             self._config,
             log=log,

@@ -25,15 +25,15 @@ from kip848_client.broker.metadata.placement import (
     Placement,
     coordinator_partition,
 )
-from kip848_client.broker.storage.group_log import GroupLog
+from kip848_client.broker.storage.group_log import DecisionLog
 from kip848_client.errors import ErrorCode, IllegalStateError
 
-KeyAndValue: TypeAlias = tuple[bytes, bytes | None]
+RecordT = TypeVar("RecordT")
 Waiter: TypeAlias = tuple[str, Any, "concurrent.futures.Future[Any]"]
 """A call that waits: the id, the condition, and the future of its result."""
 
 
-class ShardLog:
+class ShardLog(Generic[RecordT]):
     """One partition of a log that all partitions share.
 
     Args:
@@ -41,17 +41,17 @@ class ShardLog:
         records: of the partition, until now.
     """
 
-    def __init__(self, log: GroupLog, records: Sequence[KeyAndValue]) -> None:
+    def __init__(self, log: DecisionLog[RecordT], records: Sequence[RecordT]) -> None:
         self._log: Final = log
-        self._records: Sequence[KeyAndValue] = records
+        self._records: Sequence[RecordT] = records
 
-    def load(self) -> Iterator[KeyAndValue]:
-        """Yield every (key, value) of the partition, once."""
+    def load(self) -> Iterator[RecordT]:
+        """Yield every record of the partition, once."""
         records, self._records = self._records, ()
         return iter(records)
 
-    def append(self, records: Iterable[KeyAndValue]) -> None:
-        """Keep the records of one decision; see `GroupLog.append`."""
+    def append(self, records: Iterable[RecordT]) -> None:
+        """Keep the records of one decision; see `DecisionLog.append`."""
         self._log.append(records)
 
 
@@ -74,7 +74,7 @@ class _Host(Protocol):
 HostT = TypeVar("HostT", bound=_Host)
 
 
-class Shards(ABC, Generic[HostT]):
+class Shards(ABC, Generic[HostT, RecordT]):
     """All coordinators of one internal topic. A subclass looks like one host to its callers.
 
     Args:
@@ -83,7 +83,7 @@ class Shards(ABC, Generic[HostT]):
         placement: which node leads which partition.
     """
 
-    def __init__(self, topic: CoordinatorTopic, *, log: GroupLog, placement: Placement) -> None:
+    def __init__(self, topic: CoordinatorTopic, *, log: DecisionLog[RecordT], placement: Placement) -> None:
         self._topic: Final[CoordinatorTopic] = topic
         self._log: Final = log
         self._placement: Final = placement
@@ -95,11 +95,11 @@ class Shards(ABC, Generic[HostT]):
     # --- what a kind of coordinator decides
 
     @abstractmethod
-    def _id_of(self, key: bytes) -> str | None:
+    def _id_of(self, record: RecordT) -> str | None:
         """The id that a record of the log is about; None if the record is of an unknown type."""
 
     @abstractmethod
-    def _new_host(self, partition: int, log: ShardLog) -> HostT:
+    def _new_host(self, partition: int, log: ShardLog[RecordT]) -> HostT:
         """Make the coordinator of a partition; it has read nothing yet."""
 
     @abstractmethod
@@ -117,11 +117,11 @@ class Shards(ABC, Generic[HostT]):
         """
         if partitions is None:
             partitions = range(len(self._placed))
-        records: dict[int, list[KeyAndValue]] = {}
-        for key, value in self._log.load():
-            its_id = self._id_of(key)
+        records: dict[int, list[RecordT]] = {}
+        for record in self._log.load():
+            its_id = self._id_of(record)
             if its_id is not None:
-                records.setdefault(coordinator_partition(its_id), []).append((key, value))
+                records.setdefault(coordinator_partition(its_id), []).append(record)
         for partition in partitions:
             if partition in records and partition not in self._hosts and self._leader(partition) != NO_LEADER:
                 self._open(partition, records[partition])
@@ -188,7 +188,7 @@ class Shards(ABC, Generic[HostT]):
     def _host(self, partition: int) -> HostT:
         return self._hosts.get(partition) or self._open(partition, ())
 
-    def _open(self, partition: int, records: Sequence[KeyAndValue]) -> HostT:
+    def _open(self, partition: int, records: Sequence[RecordT]) -> HostT:
         host = self._new_host(partition, ShardLog(self._log, records))
         host.load()
         self._hosts[partition] = host

@@ -19,12 +19,11 @@ import msgspec
 from kip848_client.broker.config import BrokerConfig
 from kip848_client.broker.coordinators.group_shards import GroupShards
 from kip848_client.broker.coordinators.transaction_admission import TransactionAdmission
-from kip848_client.broker.storage.group_log import GroupLog
+from kip848_client.broker.storage.group_log import DecisionLog
 from kip848_client.broker.topics.registry import STORAGE_FAILED, TopicRegistry
 from kip848_client.clock import Clock, ManualClock
 from kip848_client.errors import BrokerError, DataDirError, ErrorCode, IllegalStateError
 from kip848_client.transactions.coordinator import Outcome, TransactionCoordinator
-from kip848_client.transactions.records import record_of, transaction_of
 from kip848_client.transactions.transaction import (
     GROUP_OFFSETS_TOPIC,
     Transaction,
@@ -82,7 +81,7 @@ class TransactionHost(TransactionAdmission):
         self,
         config: BrokerConfig,
         *,
-        log: GroupLog,
+        log: DecisionLog[Transaction],
         topics: TopicRegistry,
         groups: GroupShards,
         clock: Clock,
@@ -126,8 +125,8 @@ class TransactionHost(TransactionAdmission):
             DataDirError: the log cannot be read.
             ProtocolError: a record of the log is not what its version says.
         """
-        for key, value in self._log.load():
-            self.coordinator.replay(transaction_of(key, value))
+        for transaction in self._log.load():
+            self.coordinator.replay(transaction)
         for transaction in self.coordinator:
             if transaction.is_ending:
                 self._ends[transaction.transactional_id] = _End(0, set(transaction.partitions))
@@ -262,7 +261,7 @@ class TransactionHost(TransactionAdmission):
         transaction = outcome.transaction
         if transaction is None:
             return
-        self._log.append(tuple([record_of(change) for change in outcome.changes]))
+        self._log.append(outcome.changes)
         if outcome.forgotten is not None:
             self._coordinator_of(outcome.forgotten).replay(outcome.forgotten)
         self.coordinator.replay(transaction)

@@ -24,24 +24,23 @@ from kip848_client.broker.coordinators.shards import ShardLog, Shards, Waiter
 from kip848_client.broker.coordinators.transaction_admission import TransactionAdmission
 from kip848_client.broker.coordinators.transaction_host import TransactionHost, TransactionSnapshot
 from kip848_client.broker.metadata.placement import TRANSACTION_STATE, coordinator_partition
-from kip848_client.broker.storage.group_log import GroupLog
+from kip848_client.broker.storage.group_log import DecisionLog
 from kip848_client.broker.topics.registry import TopicRegistry
 from kip848_client.clock import Clock
 from kip848_client.errors import BrokerError, ErrorCode
 from kip848_client.transactions.coordinator import Outcome
 from kip848_client.transactions.transaction import Transaction, TransactionPartition
 from kip848_client.wire.messages.init_producer_id import InitProducerIdRequest
-from kip848_client.wire.messages.transaction_records import decode_transaction_record
 
 
-class TransactionShards(Shards[TransactionHost], TransactionAdmission):
+class TransactionShards(Shards[TransactionHost, Transaction], TransactionAdmission):
     """All transaction coordinators of one cluster. To its callers it looks like one."""
 
     def __init__(
         self,
         config: BrokerConfig,
         *,
-        log: GroupLog,
+        log: DecisionLog[Transaction],
         topics: TopicRegistry,
         groups: GroupShards,
         clock: Clock,
@@ -127,13 +126,13 @@ class TransactionShards(Shards[TransactionHost], TransactionAdmission):
 
     # --- internals
 
-    def _id_of(self, key: bytes) -> str:
-        return decode_transaction_record(key, None)[0].transactional_id
+    def _id_of(self, record: Transaction) -> str:
+        return record.transactional_id
 
     def _wait_again(self, waiter: Waiter) -> None:
         self.add_waiter(*waiter)
 
-    def _new_host(self, partition: int, log: ShardLog) -> TransactionHost:
+    def _new_host(self, partition: int, log: ShardLog[Transaction]) -> TransactionHost:
         return TransactionHost(
             self._config,
             log=log,

@@ -24,7 +24,7 @@ from kip848_client.broker.security.scram_users import ScramChanges, Users
 from kip848_client.broker.state import BrokerState
 from kip848_client.broker.storage.config_store import ConfigStore
 from kip848_client.broker.storage.data_dir import DataDir
-from kip848_client.broker.storage.group_log import MemoryGroupLog
+from kip848_client.broker.storage.transaction_log import MemoryTransactionLog
 from kip848_client.broker.topics.log_cleaner import LogCleaner
 from kip848_client.broker.topics.offsets_topic import OffsetsTopic
 from kip848_client.broker.topics.registry import TopicRegistry
@@ -121,7 +121,7 @@ def a_broker(
         groups=cast("GroupShards", None),
         transactions=TransactionShards(
             parsed,
-            log=MemoryGroupLog(),
+            log=MemoryTransactionLog(),
             topics=registry,
             groups=cast("GroupShards", None),
             clock=clock,
