@@ -106,7 +106,7 @@ def check_batch(records: bytes, *, max_bytes: int = MESSAGE_BYTES_MAX_DEFAULT) -
             f"record batch of {size} bytes is larger than max.message.bytes={max_bytes}",
             code=ErrorCode.MESSAGE_TOO_LARGE,
         )
-    computed, crc = crc32c(memoryview(records)[CRC_START:size]), int.from_bytes(records[_CRC_AT:CRC_START], "big")
+    computed, crc = crc32c(records[CRC_START:size]), int.from_bytes(records[_CRC_AT:CRC_START], "big")
     if computed != crc:
         raise BrokerError(
             f"record batch says checksum {crc:#010x}, its bytes give {computed:#010x}", code=ErrorCode.CORRUPT_MESSAGE

@@ -7,6 +7,7 @@ Source:
 from __future__ import annotations
 
 import enum
+import functools
 import struct
 from typing import Final
 
@@ -100,6 +101,7 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
         return self.started_ms + self.timeout_ms if self.state is TransactionState.ONGOING else None
 
 
+@functools.lru_cache(maxsize=10_000)
 def offsets_partition(group_id: str, *, partitions: int = GROUP_OFFSETS_PARTITIONS) -> TransactionPartition:
     """The partition that keeps a group in Kafka, by Java's hash of the group's name.
 

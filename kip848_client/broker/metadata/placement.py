@@ -13,7 +13,6 @@ Source:
 
 from __future__ import annotations
 
-import functools
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, Literal, NamedTuple, TypeAlias
@@ -362,7 +361,6 @@ class Placement:
         return change
 
 
-@functools.lru_cache(maxsize=10_000)
 def coordinator_partition(key: str) -> int:
     """The partition that keeps a group or a transactional id in Kafka, by Java's hash of its name."""
     return offsets_partition(key)[1]

@@ -390,26 +390,19 @@ def _logged(entry: _Entry, subject: Subject) -> LoggedRequest:
 def _without_payload(request: ProduceRequest | SaslAuthenticateRequest) -> Request[Response]:
     if isinstance(request, SaslAuthenticateRequest):
         return replace(request, auth_bytes=b"")
-    return replace(
-        request,
-        topic_data=tuple(
-            replace(
-                topic,
-                partition_data=tuple(replace(item, records=None) for item in topic.partition_data),
-            )
-            for topic in request.topic_data
-        ),
-    )
+    topics = [
+        replace(topic, partition_data=tuple([replace(item, records=None) for item in topic.partition_data]))
+        for topic in request.topic_data
+    ]
+    return replace(request, topic_data=tuple(topics))
 
 
 def _without_records(response: FetchResponse) -> tuple[FetchResponse, int]:
-    size = sum(len(item.records or b"") for topic in response.responses for item in topic.partitions)
+    size = sum([len(item.records or b"") for topic in response.responses for item in topic.partitions])
     if not size:
         return response, 0
-    return replace(
-        response,
-        responses=tuple(
-            replace(topic, partitions=tuple(replace(item, records=None) for item in topic.partitions))
-            for topic in response.responses
-        ),
-    ), size
+    topics = [
+        replace(topic, partitions=tuple([replace(item, records=None) for item in topic.partitions]))
+        for topic in response.responses
+    ]
+    return replace(response, responses=tuple(topics)), size
