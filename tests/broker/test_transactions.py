@@ -250,12 +250,13 @@ def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced() 
         assert producer.init(producer_id=producer_id, epoch=epoch) == (0, producer_id, epoch + 1)
 
 
+@pytest.mark.parametrize("durable", [True, False])
 def test_a_producer_whose_id_was_forgotten_is_told_so_and_begins_anew(
-    tmp_path: Path, raw_producer: MakeProducer
+    tmp_path: Path, raw_producer: MakeProducer, durable: bool
 ) -> None:
     """A program that writes once a week fails in production, because Kafka has forgotten it by then."""
     clock = ManualClock()
-    with EmbeddedBroker({TOPIC: 1}, clock=clock, data_dir=tmp_path, profile="kafka") as broker:
+    with EmbeddedBroker({TOPIC: 1}, clock=clock, data_dir=tmp_path if durable else None, profile="kafka") as broker:
         producer = raw_producer(broker)
         producer_id, epoch = producer.begin()
         producer.produce()

@@ -5,6 +5,7 @@ What it says after any order of appends, transactions, deletions and truncations
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from contextlib import nullcontext
 
@@ -460,6 +461,28 @@ def test_a_coordinator_that_was_replaced_ends_no_transaction() -> None:
 
     assert code_of(error) == ErrorCode.TRANSACTION_COORDINATOR_FENCED
     assert _end(log, epoch=6, coordinator_epoch=2).duplicate is False
+
+
+@pytest.mark.parametrize("commit", [False, True])
+def test_the_end_of_a_transaction_has_the_form_of_any_other_batch(commit: bool) -> None:
+    """Broken: clients refuse the batch, or read on behind it, and an aborted record counts."""
+    log = PartitionLog(start_offset=5)
+    log.append(a_batch(1, producer=(9, 4, 0), attributes=TRANSACTIONAL))
+
+    end = log.prepare_marker(9, epoch=5, commit=commit, timestamp_ms=7, coordinator_epoch=3)
+
+    record = Record(key=struct.pack(">hh", 0, commit), value=struct.pack(">hi", 0, 3), timestamp=7)
+    built = build_batch(
+        [record],
+        base_offset=6,
+        leader_epoch=0,
+        producer_id=9,
+        producer_epoch=5,
+        attributes=TRANSACTIONAL | CONTROL,
+    )
+    assert (end.batch, end.header) == (built, parse_batch_header(built))
+    log.commit(end)
+    assert [(each.first_offset, each.last_offset) for each in log.aborted_between(5, 7)] == ([] if commit else [(5, 6)])
 
 
 def test_a_stored_end_of_a_transaction_that_says_nothing_is_refused() -> None:
