@@ -484,23 +484,26 @@ class EmbeddedBroker:
         assert started is not None
         thread, state = run.thread, run.state
         try:
-            thread.call(self.faults._detach)
-            thread.call(run.fail_over.close)
-            thread.call(started.stop_working)
-            thread.call(state.throttling.close)
-            if not abort:
-                thread.call(state.groups.stop_coordinating)
-            thread.call(state.shares.close)
-            thread.run(state.nodes.stop(abort=abort))
-            thread.call(state.cleaner.close)
-            thread.call(state.transactions.close)
-            thread.call(state.groups.close)
+            thread.run(self._stop_on_loop(state, started, abort=abort))
             started.stop_listening()
         finally:
             thread.stop()
             self._close_kept()
         if not abort:
             self._events.write("broker_stopped", {})
+
+    async def _stop_on_loop(self, state: BrokerState, started: Started, *, abort: bool) -> None:
+        self.faults._detach()
+        started.fail_over.close()
+        started.stop_working()
+        state.throttling.close()
+        if not abort:
+            state.groups.stop_coordinating()
+        state.shares.close()
+        await state.nodes.stop(abort=abort)
+        state.cleaner.close()
+        state.transactions.close()
+        state.groups.close()
 
     def _close_kept(self) -> None:
         if self._kept is not None:

@@ -9,6 +9,7 @@ Source:
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -59,8 +60,6 @@ class LiveSettings:
         data: DataDir | None,
     ) -> None:
         self.static: Final = static
-        self.static_properties: Final = static.properties()
-        self.default_properties: Final = BrokerConfig.parse({}, profile=static.profile).properties()
         self._store: Final = store
         self._nodes: Final = nodes
         self._topics: Final = topics
@@ -69,6 +68,16 @@ class LiveSettings:
         self._data: Final = data
         self._applied = static
         self._apply()
+
+    @functools.cached_property
+    def static_properties(self) -> Mapping[str, str]:
+        """The settings that the broker was started with, as text."""
+        return self.static.properties()
+
+    @functools.cached_property
+    def default_properties(self) -> Mapping[str, str]:
+        """The defaults of its profile, as text."""
+        return BrokerConfig.parse({}, profile=self.static.profile).properties()
 
     def changed(self, name: str) -> Mapping[str, str]:
         """The settings that were changed for a node, or for `ALL_NODES`.
