@@ -19,8 +19,7 @@ PATTERN_LENGTH_MAX: Final = 1024
 _REPEAT_MAX: Final = 1000
 """RE2 refuses ``a{1001}``."""
 
-_NOT_RE2: Final = re.compile(
-    r"""(?x)
+_NOT_RE2: Final = r"""(?xs)
     (?P<back_reference> \\[1-9] | \(\?P= )
     | (?P<look_around> \(\?<?[=!] )
     | (?P<condition> \(\?\( )
@@ -31,10 +30,9 @@ _NOT_RE2: Final = re.compile(
     | \\. | \[\^?\]?(?:\\.|[^\]\\])*\]
     | (?P<possessive_repeat> (?:[*+?]|\{\d+,?\d*\})\+ )
     | \{ (?:\d+,)? (?P<repeat>\d+) \}
-    """,
-    re.DOTALL,
-)
-"""Goes through a pattern piece by piece; a group that matched names what Python's `re` takes otherwise than RE2."""
+    """
+"""Goes through a pattern piece by piece; a group that matched names what Python's `re` takes otherwise than RE2.
+Compiled when it is used, because that takes a millisecond."""
 
 
 class Pattern(Protocol):
@@ -88,7 +86,7 @@ def _with_re(pattern: str) -> Pattern:
         pattern.encode()
     except UnicodeEncodeError as error:
         raise ValueError("it is not valid Unicode") from error
-    for piece in _NOT_RE2.finditer(pattern):
+    for piece in re.finditer(_NOT_RE2, pattern):
         kind = piece.lastgroup
         if kind == "repeat":
             if int(piece["repeat"]) > _REPEAT_MAX:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import itertools
 import socket
 import ssl
@@ -124,12 +123,21 @@ async def _try_address(address: _Address, loop: asyncio.AbstractEventLoop) -> so
 
 async def _addresses(host: str, port: int, loop: asyncio.AbstractEventLoop) -> list[_Address]:
     """The addresses of *host*; those of IPv4 and IPv6 take turns."""
-    with suppress(ValueError):  # of a name, which has to be looked up in a thread
-        ipaddress.ip_address(host)
-        return list(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST))
-    found = await loop.run_in_executor(LOOKUPS, partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM))
+    # Of a str Python makes an international name, for which it loads tables: a millisecond.
+    name = host.encode() if host.isascii() else host
+    if _is_address(host):  # a name has to be looked up in a thread
+        return list(socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST))
+    found = await loop.run_in_executor(LOOKUPS, partial(socket.getaddrinfo, name, port, type=socket.SOCK_STREAM))
     by_family = [[one for one in found if one[0] == family] for family in dict.fromkeys(one[0] for one in found)]
     return [one for turn in itertools.zip_longest(*by_family) for one in turn if one is not None]
+
+
+def _is_address(host: str) -> bool:
+    for family in (socket.AF_INET, socket.AF_INET6):
+        with suppress(OSError, ValueError):
+            socket.inet_pton(family, host.partition("%")[0])
+            return True
+    return False
 
 
 def _no_more_threads(failure: RuntimeError) -> bool:

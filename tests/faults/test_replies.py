@@ -14,7 +14,7 @@ from kip848_client.faults.replies import ErrorPlacer, merge, split
 from kip848_client.faults.subject import Item, item_of
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.codec import decode_response, encode_response
-from kip848_client.wire.messages import SUPPORTED_API_KEYS, message_pair
+from kip848_client.wire.messages import message_pair, supported_api_keys
 from kip848_client.wire.messages.fetch import FetchRequest, FetchResponse
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from kip848_client.wire.messages.metadata import MetadataResponse
@@ -32,7 +32,7 @@ CODE = 9999
 
 CASES = [
     (api_key, version)
-    for api_key in sorted(SUPPORTED_API_KEYS)
+    for api_key in sorted(supported_api_keys())
     for version in range(
         max(message_pair(api_key).request.WIRE.versions.first, message_pair(api_key).response.WIRE.versions.first),
         message_pair(api_key).request.WIRE.versions.last + 1,

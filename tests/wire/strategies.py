@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import hypothesis.strategies as st
 
-from kip848_client.wire.messages import SUPPORTED_API_KEYS, message_pair
+from kip848_client.wire.messages import message_pair, supported_api_keys
 from kip848_client.wire.schema import (
     BOOL,
     FLOAT64,
@@ -38,7 +38,7 @@ class Case(NamedTuple):
 
 def all_cases() -> list[Case]:
     """Every request and response in every version that is spoken here."""
-    classes = [cls for key in sorted(SUPPORTED_API_KEYS) for cls in message_pair(key)]
+    classes = [cls for key in sorted(supported_api_keys()) for cls in message_pair(key)]
     return [
         Case(cls, version) for cls in classes for version in range(cls.WIRE.versions.first, cls.WIRE.versions.last + 1)
     ]

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from kip848_client.wire.messages import SUPPORTED_API_KEYS, message_pair
+from kip848_client.wire.messages import message_pair, supported_api_keys
 from kip848_client.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
 from kip848_client.wire.messages.describe_cluster import DescribeClusterResponse
 from kip848_client.wire.messages.fetch import FetchResponse
@@ -62,7 +62,7 @@ def _moved_one(broker: Any, stand_in: StandIn) -> Any:
 def _readable(offered: tuple[ApiVersion, ...]) -> Iterator[ApiVersion]:
     """Versions that the proxy can read, too: of the APIs that we know only our versions, others as they are."""
     for api in offered:
-        if api.api_key in SUPPORTED_API_KEYS:
+        if api.api_key in supported_api_keys():
             pair = message_pair(api.api_key)
             newest = min(api.max_version, pair.request.WIRE.versions.last, pair.response.WIRE.versions.last)
             if newest >= api.min_version:

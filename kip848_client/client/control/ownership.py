@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import sys
 import threading
@@ -113,7 +112,14 @@ class ForkGuard:
         ForkGuard._living.add(self)
 
     @staticmethod
+    def _before() -> None:
+        if ForkGuard._living:
+            import ctypes  # noqa: F401  here, where no other thread can hold the lock of this import
+
+    @staticmethod
     def _in_child() -> None:
+        import ctypes  # known already
+
         for guard in list(ForkGuard._living):
             guard._gate.owner = FORKED
             for item in guard._leaked:
@@ -121,4 +127,4 @@ class ForkGuard:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=ForkGuard._in_child)
+    os.register_at_fork(before=ForkGuard._before, after_in_child=ForkGuard._in_child)

@@ -8,12 +8,10 @@ request but the one by which it sees that a broker is of the same cluster.
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final, Protocol, TypeVar
-
-import anyio
-import anyio.abc
 
 from kip848_client.clock import Clock
 from kip848_client.errors import (
@@ -28,6 +26,7 @@ from kip848_client.model import BrokerNode
 from kip848_client.wire.connection_end import Answer
 from kip848_client.wire.messages.metadata import MetadataRequest
 from kip848_client.wire.schema import Request, Response
+from kip848_client.wire.tasks import Tasks, TaskStarter
 
 _SILENT_MS: Final = 250
 """How long one broker is tried before the next one is tried as well, as for the addresses of one name (RFC 8305)."""
@@ -81,7 +80,7 @@ class OpenConnection(Protocol):
         host: str,
         port: int,
         timeout_ms: int,
-        tasks: anyio.abc.TaskGroup,
+        tasks: TaskStarter,
         cluster_id: str | None = None,
         node_id: int = -1,
     ) -> BrokerConnection:
@@ -118,7 +117,7 @@ class RequestSender:
         *,
         bootstrap: Iterable[tuple[str, int]],
         open_connection: OpenConnection,
-        tasks: anyio.abc.TaskGroup,
+        tasks: TaskStarter,
         clock: Clock,
         rng: random.Random,
         backoff_ms: int = 100,
@@ -126,7 +125,7 @@ class RequestSender:
         setup_timeout_ms: int = 30_000,
         rebootstraps: bool = True,
         asks_cluster: bool = False,
-        sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._bootstrap: Final = tuple(bootstrap)
         self._open_connection = open_connection
@@ -144,7 +143,7 @@ class RequestSender:
         self._by_node: dict[int, BrokerConnection] = {}
         self._any: BrokerConnection | None = None
         self._turn = rng.randrange(len(self._bootstrap))
-        self._locks: dict[int | None, anyio.Lock] = {}
+        self._locks: dict[int | None, asyncio.Lock] = {}
         self._closed = False
 
     def learn_nodes(self, nodes: Iterable[BrokerNode], *, cluster_id: str | None = None) -> None:
@@ -177,10 +176,11 @@ class RequestSender:
         """
         deadline_ms = self._clock.now_ms() + timeout_ms
         lock = self._lock(None)
-        with anyio.move_on_after(timeout_ms / 1_000) as scope:
-            await lock.acquire()
-        if scope.cancelled_caught:
-            raise RequestTimeoutError(f"no broker was connected in {timeout_ms} ms")
+        try:
+            async with asyncio.timeout(timeout_ms / 1_000):
+                await lock.acquire()
+        except TimeoutError:
+            raise RequestTimeoutError(f"no broker was connected in {timeout_ms} ms") from None
         try:
             if self._any is None or self._any.closed:
                 self._any = await self._open_any(deadline_ms)
@@ -257,7 +257,7 @@ class RequestSender:
     async def _run_race(self, race: _Race, deadline_ms: int) -> None:
         attempts = max(3, len(self._bootstrap) + 1)
         failures = 0
-        async with anyio.create_task_group() as attempting:
+        async with Tasks() as attempting:
             for number in range(1, attempts + 1):
                 ended = race.begin()
                 attempting.start_soon(self._take_part, race, ended, deadline_ms)
@@ -277,9 +277,9 @@ class RequestSender:
             if race.running and not race.over.is_set():
                 race.last_began = True
                 await race.over.wait()
-            attempting.cancel_scope.cancel()
+            attempting.cancel()
 
-    async def _take_part(self, race: _Race, ended: anyio.Event, deadline_ms: int) -> None:
+    async def _take_part(self, race: _Race, ended: asyncio.Event, deadline_ms: int) -> None:
         left_ms = deadline_ms - self._clock.now_ms()
         try:
             connection = await self._open_once(*self._next_address(), deadline_ms=deadline_ms)
@@ -297,20 +297,23 @@ class RequestSender:
             race.won = connection
             race.end()
 
-    async def _wait(self, event: anyio.Event, limit_ms: float | None, deadline_ms: int) -> None:
+    async def _wait(self, event: asyncio.Event, limit_ms: float | None, deadline_ms: int) -> None:
         """Wait for *event*, at most *limit_ms*, or without a limit if that would end after the deadline."""
         if limit_ms is None or self._clock.now_ms() + limit_ms >= deadline_ms:
             await event.wait()
             return
-        async with anyio.create_task_group() as waiting:
+        async with Tasks() as waiting:
 
             async def end() -> None:
                 await self._sleep(limit_ms / 1_000)
-                waiting.cancel_scope.cancel()
+                waiting.cancel()
+
+            async def wait() -> None:
+                await event.wait()
+                waiting.cancel()
 
             waiting.start_soon(end)
-            await event.wait()
-            waiting.cancel_scope.cancel()
+            waiting.start_soon(wait)
 
     async def _check_cluster(self, connection: BrokerConnection, *, deadline_ms: int) -> None:
         """See that a broker which was reached by an address alone is of our cluster."""
@@ -378,27 +381,27 @@ class RequestSender:
         known = nodes if nodes and not self._rebootstraps else [*self._bootstrap, *nodes]
         return list(dict.fromkeys(known))
 
-    def _lock(self, key: int | None) -> anyio.Lock:
-        return self._locks.setdefault(key, anyio.Lock())
+    def _lock(self, key: int | None) -> asyncio.Lock:
+        return self._locks.setdefault(key, asyncio.Lock())
 
 
 class _Race:
     """Attempts to connect that run side by side."""
 
     def __init__(self) -> None:
-        self.over: Final = anyio.Event()
+        self.over: Final = asyncio.Event()
         """There is a connection, or none can be expected any more."""
         self.won: BrokerConnection | None = None
         self.failure: Exception | None = None
         """The error of the attempt that failed last."""
         self.running = 0
-        self._attempts: Final[list[anyio.Event]] = []
+        self._attempts: Final[list[asyncio.Event]] = []
         self.last_began = False
 
-    def begin(self) -> anyio.Event:
+    def begin(self) -> asyncio.Event:
         """An attempt begins. Returns the event that is set when it, or the race, ends."""
         self.running += 1
-        self._attempts.append(anyio.Event())
+        self._attempts.append(asyncio.Event())
         return self._attempts[-1]
 
     def end(self) -> None:
@@ -407,7 +410,7 @@ class _Race:
         for ended in self._attempts:
             ended.set()
 
-    def failed(self, error: Exception, ended: anyio.Event, *, final: bool) -> None:
+    def failed(self, error: Exception, ended: asyncio.Event, *, final: bool) -> None:
         """An attempt failed; *final*: so will the others."""
         self.running -= 1
         if not isinstance(self.failure, OtherClusterError):

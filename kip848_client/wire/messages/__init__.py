@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import functools
 import importlib
-import pkgutil
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import Request, Response
@@ -21,9 +20,13 @@ class MessagePair(NamedTuple):
     response: type[Response]
 
 
-_FILES: Final = {module.name for module in pkgutil.iter_modules(__path__)}
-SUPPORTED_API_KEYS: Final = frozenset(key for key in ApiKey if key.name.lower() in _FILES)
-"""Every API that has a file here."""
+@functools.cache
+def supported_api_keys() -> frozenset[ApiKey]:
+    """Every API that has a file here."""
+    import pkgutil  # here: a client knows what it sends
+
+    files = {module.name for module in pkgutil.iter_modules(__path__)}
+    return frozenset(key for key in ApiKey if key.name.lower() in files)
 
 
 @functools.cache
@@ -33,9 +36,10 @@ def message_pair(api_key: int) -> MessagePair:
     Raises:
         KeyError: we have no messages for that key.
     """
-    if api_key not in SUPPORTED_API_KEYS:
-        raise KeyError(api_key)
-    name = ApiKey(api_key).name.lower()
-    module = importlib.import_module(f"{__name__}.{name}")
+    try:
+        name = ApiKey(api_key).name.lower()
+        module = importlib.import_module(f"{__name__}.{name}")
+    except (ValueError, ModuleNotFoundError):  # a key that Kafka has not, or that has no file
+        raise KeyError(api_key) from None
     stem = "".join(part.capitalize() for part in name.split("_"))
     return MessagePair(getattr(module, f"{stem}Request"), getattr(module, f"{stem}Response"))
