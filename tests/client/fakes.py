@@ -159,11 +159,13 @@ class FakePlane:
         for one in partitions:
             del self.assigned[one.topic, one.partition]
             self.positions.pop((one.topic, one.partition), None)
+            self._purge(one)
 
     def unassign(self) -> None:
         self._note("unassign", [TopicPartition(topic, partition) for topic, partition in self.assigned])
         self.assigned.clear()
         self.positions.clear()
+        self.queue.clear()
 
     def pause(self, partitions: list[TopicPartition]) -> None:
         self._note("pause", partitions)
@@ -184,6 +186,9 @@ class FakePlane:
 
     def close(self) -> None:
         self.calls.append(("close", None))
+
+    def _purge(self, gone: TopicPartition) -> None:
+        self.queue = [each for each in self.queue if (each.topic(), each.partition()) != (gone.topic, gone.partition)]
 
     def _note(self, name: str, partitions: list[TopicPartition]) -> None:
         self.calls.append((name, [(one.topic, one.partition, one.offset) for one in partitions]))

@@ -63,6 +63,9 @@ _LOOK_READS_MIN: Final = 8
 _LOOK_S_PER_PARTITION: Final = 0.000_1
 """How often, at most, a reader does it that is about to wait for records; that takes 4 us for each of 1,000."""
 
+_CUT_OFF_S: Final = 0.001
+"""confluent_kafka takes whole milliseconds: less than one would not wait, and the caller call again and again."""
+
 _WARM_SINGLY_MAX: Final = 16
 """Above this many new topics one request for all topics is cheaper than one for each."""
 
@@ -113,7 +116,9 @@ class Fetcher:
         """Positions when they were last looked at. None of them is past a record that was not handed out."""
         self._looked_s = 0.0
         self.reads: int = 0
-        """Calls of `read` since then. Code that hands out records without `read` adds one."""
+        """How often records came from librdkafka or `_stash` since then; at 0 `_safe` is true now."""
+        self._dry = False
+        """Whether the last call of `read` found nothing."""
         self._unfinished: dict[NamedPartition, OffsetAndMetadata] = {}
         """Partitions that an interrupted `_begin_again` still has to start."""
         self.on_the_way: bool = False
@@ -225,6 +230,8 @@ class Fetcher:
         """
         if self.on_the_way:
             self._begin_again()
+        if partitions is None and not self.reads and not (self.ready or self._stash or self._held):
+            return self._safe.copy()  # nothing came since: librdkafka takes 4 us for each partition
         known = self._positions(partitions)
         self._safe.update(known)
         return known
@@ -352,6 +359,7 @@ class Fetcher:
         if self.on_the_way:
             self._begin_again()
         self.on_the_way = True  # records are on their way from one place to another, and the call may be cut off
+        self.reads += 1
         for partition in resumed:
             self.ready.extend(self._stash.pop(partition, ()))
         self._paused.difference_update(resumed)
@@ -369,25 +377,26 @@ class Fetcher:
             self._begin_again()
         if self._held and self.idle:
             return []  # what comes would be dropped
-        looked = self.reads >= self._reads_max
-        if looked:
+        if self.reads >= self._reads_max:
             self._look(time.monotonic())
         self.on_the_way = True
-        self.reads += 1
         meter = self.meter
         began_s = time.monotonic() if meter is not None and meter.metrics.measuring else 0.0
-        batch = plane.consume(count, 0)
+        # After a wait that brought nothing, more of it comes first: an idle consumer makes one call each time.
+        batch = plane.consume(count, 0) if timeout_s <= 0 or not self._dry else []
         if not batch and timeout_s > 0:
-            now_s = time.monotonic()
-            if self.reads and now_s - self._looked_s > _LOOK_S_PER_PARTITION * len(self._starts):
-                self._look(now_s)
-                looked = True
-            batch = plane.consume(1, timeout_s)
-            self.reads += bool(batch)
+            if self.reads:
+                now_s = time.monotonic()
+                if now_s - self._looked_s > _LOOK_S_PER_PARTITION * len(self._starts):
+                    self._look(now_s)
+            batch = plane.consume(1, timeout_s + _CUT_OFF_S)
             if batch and count > 1:
                 batch += plane.consume(count - 1, 0)
-        if looked and batch and self.gaps is not None and not self._held:
-            self.gaps.look(batch, expected=self._safe, starts=self._starts, now_s=self._looked_s)
+        self._dry = not batch
+        if batch:
+            if not self.reads and self.gaps is not None and not self._held:
+                self.gaps.look(batch, expected=self._safe, starts=self._starts, now_s=time.monotonic())
+            self.reads += 1
         # map and any stay in C: 25 ns a record, where a loop costs 60.
         if any(map(Message.error, batch)):
             batch = self.without_errors(batch)
@@ -404,6 +413,7 @@ class Fetcher:
 
     def take_back(self, batch: Sequence[Message]) -> None:
         """These were read last and not handed out after all: they come first, if their partitions are still fetched."""
+        self.reads += 1
         for message in reversed(batch):
             partition = _of(message)
             if partition in self._held or partition not in self._starts:
@@ -429,7 +439,7 @@ class Fetcher:
     def _look(self, now_s: float) -> None:
         self._safe = self._positions()
         self._looked_s = now_s
-        self.reads = 0
+        self.reads = int(bool(self.ready))  # what is in hand is handed out without a read
 
     def _begin_again(self) -> None:
         """A call was cut off: fetch again from where positions were looked at last, rather than lose records.
@@ -537,6 +547,7 @@ class Fetcher:
         self.ready.clear()
         self._stash.clear()
         self._starts.clear()
+        self._safe.clear()
         _close(self.plane)
 
     # --- internals
