@@ -135,6 +135,7 @@ class Member:
             NO_EPOCH,
             False,
             False,
+            False,
         )
         """The fields of the view but its version, in order."""
         self._view = MemberView(0, *self._seen)
@@ -315,12 +316,13 @@ class Member:
             phase.state,
             self._readable(),
             context.owned,
-            self._group.poll_wanted or self._commits.poll_wanted,
+            (group_wants := self._group.poll_wanted) or self._commits.poll_wanted,
             self._group.run is not None or bool(context.listener_calls),
             context.member_id,
             context.live_epoch,
             self._group.handing_over,
             self._group.expects_partitions or bool(self._positions.under_way),
+            not group_wants and self._commits.positions_only,
         )
         if seen == self._seen:
             return self._view

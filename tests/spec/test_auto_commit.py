@@ -80,6 +80,23 @@ def test_r119_without_new_positions_there_is_no_request() -> None:
             member.answer_commit()
 
 
+def test_r119_a_poll_without_new_positions_need_not_be_reported() -> None:
+    """Unless something that was reported is not committed yet: then the commit is due, with or without new records."""
+    member = auto_committing(**LONG)
+    pass_time(member, AUTO_MS)
+    assert member.member.view().positions_only, "nothing was reported"
+    member.poll(positions(t_0=5))
+    member.answer_commit(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    pass_time(member, AUTO_MS)
+    assert not member.member.view().positions_only, "the commit failed"
+    member.poll(positions(t_0=5))
+    member.answer_commit()
+    assert not member.member.view().positions_only, "no poll() is wanted"
+    pass_time(member, AUTO_MS)
+    view = member.member.view()
+    assert (view.poll_wanted, view.positions_only) == (True, True)
+
+
 def test_r119_close_commits_only_what_is_not_confirmed() -> None:
     """A consumer that is closed while it is idle leaves without a request that says what the coordinator knows."""
     member = auto_committing(TWO, **LONG)

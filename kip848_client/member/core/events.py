@@ -522,6 +522,8 @@ class MemberView(msgspec.Struct, frozen=True):
         member_epoch: epoch for group_metadata(); -1 outside the group.
         handing_over: hand_over() was called, and the member still has partitions, or the others still prepare.
         news_expected: partitions, or positions of new partitions, may arrive any moment.
+        positions_only: `poll_wanted` is for an automatic commit, and all that was reported is committed. So a poll()
+            need not be reported that begins where the last reported one did.
     """
 
     version: int
@@ -534,6 +536,7 @@ class MemberView(msgspec.Struct, frozen=True):
     member_epoch: int
     handing_over: bool = False
     news_expected: bool = False
+    positions_only: bool = False
 
     def lost(self, partitions: Collection[NamedPartition]) -> set[NamedPartition]:
         """Those of *partitions* that this member has no more: no transaction of it may hold their offsets.

@@ -70,6 +70,7 @@ class ApplicationLoop:
         self._fetched: dict[NamedPartition, _Fetched] = {}
         """In the order of the partitions."""
         self.consumed: dict[NamedPartition, OffsetAndMetadata] = {}
+        self._reported: dict[NamedPartition, OffsetAndMetadata] | None = None
         self._calls: deque[ListenerCall] = deque()
         self._listener: ListenerCall | None = None
         self.polling: bool = False
@@ -177,8 +178,9 @@ class ApplicationLoop:
         if self.closing:
             return False
         view = consumer.view
-        if view.poll_wanted:
+        if view.poll_wanted and not (view.positions_only and self.consumed == self._reported):
             version = view.version
+            self._reported = dict(self.consumed)
             consumer.step(AppPolled(dict(self.consumed)))
             if self._calls or consumer.view.version != version:
                 return True
