@@ -25,7 +25,6 @@ from kip848_client.callables import (
 )
 from kip848_client.client.control.connection_opener import ConnectionOpener
 from kip848_client.client.control.ownership import ForkGuard, OneThread
-from kip848_client.client.group.app_thread import BRIEF_SLICE_S, SLICE_S
 from kip848_client.client.group.assembly import build_group_member
 from kip848_client.client.group.health import ConsumerHealth, HealthProbe
 from kip848_client.client.group.heartbeat_manager import HeartbeatRequestManager
@@ -474,6 +473,7 @@ class Consumer(Generic[K_co, V_co]):
         self._committed_by_hand.clear()
         try:
             while True:
+                slice_s = thread.slice_s()
                 mark = manager.mark
                 if mark is not settled:
                     # Rebalances come first: no record is returned before pending revocations.
@@ -495,13 +495,11 @@ class Consumer(Generic[K_co, V_co]):
                     return [ready.popleft() for _ in range(min(count, len(ready)))]
                 if self._unmet_topics:
                     self._meet_topics(deadline_s)
-                left_s = min(SLICE_S, deadline_s - time.monotonic())
+                left_s = deadline_s - time.monotonic()
                 if fetcher.idle and left_s > 0:
                     thread.wait(left_s)
                     left_s = 0
-                elif group.view.news_expected:
-                    left_s = min(BRIEF_SLICE_S, left_s)
-                batch = fetcher.read(count, timeout_s=left_s)
+                batch = fetcher.read(count, timeout_s=min(slice_s, left_s))
                 manager.home.check()  # librdkafka's callbacks are the application's code, too
                 if fetcher.eventful:
                     self._tell(batch)

@@ -22,7 +22,7 @@ import anyio.to_thread
 from kip848_client.aio.owner_thread import OwnerThread
 from kip848_client.aio.reading_task import current_task, has_returned, runs_only
 from kip848_client.callables import check_async
-from kip848_client.client.group.app_thread import SLICE_S
+from kip848_client.client.group.app_thread import QUIET_SLICE_S, SLICE_S
 from kip848_client.client.group.health import ConsumerHealth
 from kip848_client.client.group.translation import (
     CommitCallback,
@@ -133,6 +133,8 @@ class AsyncConsumer(Generic[K_co, V_co]):
         self._manager: Final = self._group.manager
         self._ready: Final = self._consumer._ready
         self._yielded_s = 0.0
+        self._busy_s = time.monotonic()
+        """When a record came, or another task called in the middle of a read."""
         self._reading = False
         self._reader: Task | None = None
         """The task that read last."""
@@ -338,9 +340,15 @@ class AsyncConsumer(Generic[K_co, V_co]):
         while True:
             if deadline_s == math.inf and not self._group.wants_records:
                 read(-1.0)  # raises: it would wait for ever
-            left_s = deadline_s - time.monotonic()
-            batch = read(max(0.0, min(SLICE_S, left_s)))
-            if batch or left_s <= SLICE_S or self._thread.wanted or self._group.handed_over:
+            now_s = time.monotonic()
+            left_s = deadline_s - now_s
+            # Other tasks' calls wait for this: for a tenth of the time in which nothing has happened.
+            slice_s = max(SLICE_S, min((now_s - self._busy_s) / 10, QUIET_SLICE_S))
+            batch = read(max(0.0, min(slice_s, left_s)))
+            wanted = self._thread.wanted
+            if batch or wanted:
+                self._busy_s = time.monotonic()
+            if batch or wanted or left_s <= slice_s or self._group.handed_over:
                 return batch, self._group.view.readable
             self._thread.check()
 

@@ -14,7 +14,7 @@ import asyncio
 import threading
 from typing import Final
 
-LOOK_S: Final = 0.2
+LOOK_S: Final = 0.5
 """Short enough for a person who pressed Ctrl-C, and rare enough for a waiting process."""
 
 

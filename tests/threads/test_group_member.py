@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from kip848_client.client.group.app_thread import QUIET_SLICE_S, SLICE_S
 from kip848_client.clock import ManualClock
 from kip848_client.errors import (
     IllegalStateError,
@@ -115,6 +116,46 @@ def test_a_steady_heartbeat_wakes_the_thread_twice(bench: Bench, coordinator: Sc
     beats = len(coordinator.heartbeats()) - first
 
     assert bench.manager.wake_ups - wakes <= 2 * (beats + 1)
+
+
+def test_an_idle_member_is_not_woken_for_its_automatic_commits(coordinator: ScriptedCoordinator) -> None:
+    """Each woke both threads, to find that nothing was to be committed: more CPU than the heartbeats."""
+    with closing(Bench(coordinator, auto_commit_interval_ms=20)) as bench:
+        join(bench)
+
+        def read_until(offset: int) -> None:
+            bench.records.processed = {P0: OffsetAndMetadata(offset)}
+            poll_until(bench, lambda: committed() == offset and bench.member.view.positions_only)
+
+        def committed() -> int | None:
+            sent = [request for request in coordinator.sent if isinstance(request, OffsetCommitRequest)]
+            return sent[-1].topics[0].partitions[0].committed_offset if sent else None
+
+        read_until(5)
+        posted = bench.manager.posted
+        for _ in range(3):
+            bench.member.poll(0)
+        assert bench.manager.posted == posted
+        read_until(6)
+
+
+def test_a_poll_waits_for_long_only_while_nothing_can_come(coordinator: ScriptedCoordinator) -> None:
+    """An idle consumer that looks every 50 ms uses four times as much CPU; one that does not would revoke late."""
+    clock = ManualClock()
+    coordinator.interval_ms = 5_000
+    with closing(Bench(coordinator, clock=clock)) as bench:
+        join(bench)
+        wait_until(lambda: bench.thread.slice_s() == QUIET_SLICE_S)
+
+        clock.advance(4_900)
+        assert SLICE_S < bench.thread.slice_s() < QUIET_SLICE_S, "until a little after the heartbeat"
+
+        coordinator.silent.add(ConsumerGroupHeartbeatRequest)
+        sent = len(coordinator.heartbeats())
+        clock.advance(100)
+        bench.manager.poke()
+        wait_until(lambda: len(coordinator.heartbeats()) > sent)
+        assert bench.thread.slice_s() == SLICE_S, "an answer is awaited"
 
 
 def test_close_returns_by_its_deadline_although_the_leave_is_not_answered(

@@ -42,7 +42,15 @@ from kip848_client.member.core.events import (
 from kip848_client.model import NamedPartition, OffsetAndMetadata, TopicIdPartition
 
 SLICE_S: Final = 0.05
-"""Longest wait before a call looks at the clock again: it may end this much after its time limit."""
+"""Longest wait before a call looks at the member again, if something of it may come."""
+
+
+QUIET_SLICE_S: Final = 0.2
+"""The same if nothing is to come: Ctrl-C, and a call of another thread or task, wait for this."""
+
+
+_ANSWER_S: Final = 0.01
+"""A poll() that waits looks at the member this long after its timer: an answer has mostly come by then."""
 
 
 _MEMBER_LATE_S: Final = 2.0
@@ -129,6 +137,7 @@ class AppThread:
         self.stored: Callable[[], Mapping[NamedPartition, OffsetAndMetadata]] | None = None
         """Offsets that the application stored, with `enable.auto.offset.store=false`; see `committable`."""
         self._queue = queue
+        self._reported: AppPolled | None = None
         self._failures = 0
         """How often an exception interrupted the oldest effect."""
         self.presence: Final = presence
@@ -192,7 +201,7 @@ class AppThread:
             left_s = deadline_s - time.monotonic()
             if view.poll_wanted and view.version != reported_version:
                 reported_version = view.version
-                self._report_poll()
+                self._report_poll(if_moved=view.positions_only)
             elif not view.awaiting_app:
                 return True
             elif left_s <= 0:
@@ -200,10 +209,14 @@ class AppThread:
             else:
                 self.wait(left_s)
 
-    def _report_poll(self) -> None:
+    def _report_poll(self, *, if_moved: bool) -> None:
         """Tell the member that poll() began: all records returned before are processed, up to these positions."""
         stored = None if self.stored is None else dict(self.stored())
-        self._manager.post(AppPolled(dict(self._records.positions()), stored))
+        polled = AppPolled(dict(self._records.positions()), stored)
+        # An idle consumer would wake the other thread for each automatic commit, which has nothing to commit.
+        if not (if_moved and polled == self._reported):
+            self._reported = polled
+            self._manager.post(polled)
 
     # --- effects
 
@@ -315,10 +328,16 @@ class AppThread:
     # --- waiting
 
     def wait(self, timeout_s: float) -> None:
-        """Wait until an effect, an answer or a new view arrives, at most *timeout_s* and at most a few slices."""
+        """Wait until an effect, an answer or a new view arrives, at most *timeout_s* and `QUIET_SLICE_S`."""
         self.before_wait()
-        self._queue.wait(min(timeout_s, SLICE_S * 4))
+        self._queue.wait(min(timeout_s, QUIET_SLICE_S))
         self._manager.home.check()  # a signal handler may have called fork()
+
+    def slice_s(self) -> float:
+        """How long a poll() may wait for records, from now on, before it looks at ``manager.mark`` again."""
+        if self._manager.view.news_expected:
+            return BRIEF_SLICE_S
+        return max(SLICE_S, min(self._manager.quiet_s() + _ANSWER_S, QUIET_SLICE_S))
 
     def wake(self) -> None:
         """End the current or the next wait (any thread)."""

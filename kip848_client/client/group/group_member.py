@@ -282,7 +282,7 @@ class GroupMember:
         try:
             rest = self.thread.settle(deadline_s)
             while (left_s := deadline_s - time.monotonic()) > 0:
-                self.thread.wait(min(left_s, SLICE_S))
+                self.thread.wait(left_s)
                 rest = self.thread.settle(deadline_s)
             return rest
         finally:
@@ -304,7 +304,7 @@ class GroupMember:
         deadline_s = time.monotonic() + timeout_ms / 1_000
         chosen = self.thread.committable() if offsets is None else dict(offsets)
         while self.commits.asynchronous_pending and time.monotonic() < deadline_s:
-            self.thread.wait(min(SLICE_S, deadline_s - time.monotonic()))
+            self.thread.wait(deadline_s - time.monotonic())
         self.thread.run_commit_callbacks()
         if not chosen:
             return {}
@@ -415,7 +415,7 @@ class GroupMember:
 
     def _await_async_commits(self, deadline_s: float) -> None:
         while self.commits.asynchronous_pending and (left_s := deadline_s - time.monotonic()) > 0:
-            self.thread.wait(min(SLICE_S, left_s))
+            self.thread.wait(left_s)
 
     def _guard(self, errors: list[BaseException], step: Callable[[], None]) -> None:
         try:

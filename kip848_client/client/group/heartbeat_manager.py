@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
+import math
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -233,6 +234,17 @@ class HeartbeatRequestManager:
         """Have the application's thread look at the member with its next poll(), as if something had moved."""
         self.mark = object()
 
+    def quiet_s(self) -> float:
+        """How long `mark` will stay, as far as that is known (any thread): 0 while an answer or an event is awaited.
+
+        Ask before looking at `mark`. What cannot be foreseen may replace it earlier: another thread, a clock moved by
+        hand.
+        """
+        if self._requests or self.processed != self.posted:
+            return 0.0
+        due_ms = self._armed_ms
+        return math.inf if due_ms is None else (due_ms - self._clock.now_ms()) / 1_000
+
     def nudge(self) -> None:
         """Take the posted events, in case the call that posted one was cut off before it woke this thread."""
         self._inbox.nudge()
@@ -359,13 +371,13 @@ class HeartbeatRequestManager:
     def _on_timer(self) -> None:
         deadline_ms = self._armed_ms  # every step sets it, so the member need not be asked again
         self._timer = None
-        self._armed_ms = None
         now_ms = self._clock.now_ms()
         if deadline_ms is not None and deadline_ms <= now_ms:
             self.wake_ups += 1
             self._ticked_ms = now_ms
             self._step(Tick(app_polled_ms=self._presence.last_polled_ms(now_ms)))
         else:
+            self._armed_ms = None
             self._arm()
 
     def _step(self, event: MemberEvent) -> None:
@@ -464,13 +476,14 @@ class HeartbeatRequestManager:
 
     def _started_ended(self, end: asyncio.Future[None], effect: MemberRequest, event: MemberEvent | None) -> None:
         """A request that needed no task has ended with *event*."""
-        self._requests.discard(end)
-        end.cancel()
         try:
             self._answered(effect, event)
         except Exception as error:  # noqa: BLE001  a bug, wherever it is
             self._crash(error)
             self._stop_soon()
+        finally:
+            self._requests.discard(end)  # not before the step: see `quiet_s`
+            end.cancel()
 
     def _answered(self, effect: MemberRequest, event: MemberEvent | None) -> None:
         if isinstance(event, RequestFailed) and _looks_for_coordinator(effect):
