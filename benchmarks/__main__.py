@@ -26,6 +26,7 @@ TIMEOUT_S = 900.0
 QUICK_TIMEOUT_S = 120.0
 NAMED_ONLY = {
     "handover": "a real Kafka broker is fetched by Maven; twenty minutes",
+    "idle": "twenty minutes, most of them asleep",
     "share": "Go fetches franz-go; five minutes",
     "spark_source": "a real Kafka broker and Spark's Kafka connector are fetched by Maven; ten minutes",
     "spark_sweep": "six minutes",
