@@ -1,14 +1,15 @@
-"""How long a partition that moves has no reader: ours beside librdkafka, on a real Apache Kafka.
+"""How long a partition that moves has no reader: ours beside librdkafka and Java, on a real Apache Kafka.
 
 ::
 
     python benchmarks/handover.py                     # half an hour; Java and Maven fetch and run the broker
     python benchmarks/handover.py --quick             # joins and leaves only, once, at an interval of one second
     python benchmarks/handover.py --plot docs/images/handover.png
+    python benchmarks/handover.py --members 10 --events "rolling restart" --intervals 5000
 
-Twenty-four partitions are written to at a steady rate. Four members, each a process, read them. A fifth joins; or
-one of five leaves, hands over and leaves, or is killed; or all five are replaced one by one: the new one first, or in
-the place of the old one (a StatefulSet), where a side that is static keeps its ``group.instance.id``.
+Twenty-four partitions are written to at a steady rate. Four members, each a process, read them (--members). Another
+joins; or one of five leaves, hands over and leaves, or is killed; or all five are replaced one by one: the new one
+first, or in the place of the old one (a StatefulSet), where a side that is static keeps its ``group.instance.id``.
 A partition moved if another process reads it now. Its gap is the time from the last record that one process read to the
 first that the other read; the longest, if it moved more than once. The gap of a partition that stayed is the longest
 time between two records of it around the time of the event; it shows how long the whole machine halts at times.
@@ -35,12 +36,13 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # the broker is started as t
 from report_file import keep, machine, options, table, versions
 
 from tests.interop.kafka_broker import KafkaBroker
+from tests.interop.kafka_libs import kafka_libs
 
 PARTITIONS = 24
-MEMBERS = 4
 RATE_PER_PARTITION = 33
 SESSION_MS = 10_000
 TOPIC = "t"
+JAVA = "org.apache.kafka.common"
 PROTOCOLS: dict[str, dict[str, Any]] = {
     "ours": {},
     "ours, early off": {"heartbeat.early.enable": False},
@@ -52,6 +54,8 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
         "session.timeout.ms": SESSION_MS,
     },
     "librdkafka range": {"partition.assignment.strategy": "range", "session.timeout.ms": SESSION_MS},
+    "java consumer": {"group.protocol": "consumer"},
+    "java consumer, static": {"group.protocol": "consumer", "group.instance.id": "slot"},
 }
 EVENTS = (
     *("join", "leave", "leave, handed over", "kill", "rolling restart", "rolling restart, handed over"),
@@ -96,12 +100,20 @@ class Member:
             "group.id": folder.name,
             "client.id": name,
             "auto.offset.reset": "latest",
-            "fetch.wait.max.ms": 20,
-            "log_level": 0,
             **PROTOCOLS[side],
         }
         if "group.instance.id" in conf:
             conf["group.instance.id"] = f"slot-{slot}"
+        if side.startswith("java"):
+            conf["fetch.max.wait.ms"] = 20
+            conf["key.deserializer"] = conf["value.deserializer"] = f"{JAVA}.serialization.ByteArrayDeserializer"
+            properties = folder.parent / f"{folder.name}-{name}.properties"
+            properties.write_text("".join(f"{key}={value}\n" for key, value in conf.items()), encoding="utf-8")
+            classpath = f"{kafka_libs(broker.version)}/*:{folder.parent}"
+            command = ["java", "-Xmx64m", "-XX:TieredStopAtLevel=1", "-cp", classpath, "GroupReader"]
+            self.process = subprocess.Popen([*command, self.path, properties], stderr=subprocess.DEVNULL)
+            return
+        conf |= {"fetch.wait.max.ms": 20, "log_level": 0}
         if not side.startswith("ours") and "group.protocol" not in conf:
             conf["heartbeat.interval.ms"] = interval_ms if interval_ms < SESSION_MS / 3 else 3_000
         task = json.dumps({"path": str(self.path), "side": side, "conf": conf})
@@ -140,7 +152,8 @@ def reads_of(folder: Path) -> Reads:
     """What all members read."""
     reads: defaultdict[int, list[tuple[float, int, str]]] = defaultdict(list)
     for path in folder.iterdir():
-        for line in path.read_text(encoding="utf-8").splitlines():
+        whole, _, _ = path.read_text(encoding="utf-8").rpartition("\n")
+        for line in whole.splitlines():
             at, partition, offset = line.split()
             reads[int(partition)].append((float(at), int(offset), path.name))
     return {partition: sorted(found) for partition, found in reads.items()}
@@ -156,7 +169,9 @@ def all_are_read(folder: Path, members: list[Member]) -> bool:
     return len(seen) == PARTITIONS and set(seen.values()) == {member.name for member in members}
 
 
-def play(side: str, event: str, broker: KafkaBroker, interval_ms: int, folder: Path) -> tuple[Reads, float, float]:
+def play(
+    side: str, event: str, broker: KafkaBroker, interval_ms: int, folder: Path, *, size: int
+) -> tuple[Reads, float, float]:
     """Let *event* happen to a group at rest; returns what was read, and the window to look at."""
     numbers = itertools.count()
 
@@ -164,7 +179,7 @@ def play(side: str, event: str, broker: KafkaBroker, interval_ms: int, folder: P
         number = next(numbers)
         return Member(f"m{number}", side, broker, interval_ms, folder, slot=number if slot is None else slot)
 
-    members = [start() for _ in range(MEMBERS + (event != "join"))]
+    members = [start() for _ in range(size + (event != "join"))]
     hand_over = event.endswith("handed over")
     try:
         settle(folder, members)
@@ -272,6 +287,7 @@ def main() -> int:
     parser.add_argument("--events", nargs="+", choices=EVENTS, default=list(EVENTS))
     parser.add_argument("--intervals", nargs="+", type=int, default=[1_000, 5_000], metavar="MS")
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--members", type=int, default=4, help="of the group that another one joins (4)")
     parser.add_argument("--plot", metavar="FILE", help="draw the joins of the last interval")
     arguments = parser.parse_args()
     if arguments.task:
@@ -291,6 +307,9 @@ def main() -> int:
             "group.initial.rebalance.delay.ms": "0",
         }
         with KafkaBroker(properties=properties) as broker, tempfile.TemporaryDirectory() as place:
+            if any(side.startswith("java") for side in arguments.sides):
+                source = Path(__file__).with_name("GroupReader.java")
+                subprocess.run(["javac", "-cp", f"{kafka_libs(broker.version)}/*", "-d", place, source], check=True)
             create_topic(broker)
             writer = Writer(broker.bootstrap_servers)
             writer.start()
@@ -304,7 +323,7 @@ def main() -> int:
                     name = f"{event}-{side}-{number}".replace(" ", "-").replace(",", "")
                     folder = Path(place) / name
                     folder.mkdir()
-                    reads, began, ended = play(side, event, broker, interval_ms, folder)
+                    reads, began, ended = play(side, event, broker, interval_ms, folder, size=arguments.members)
                     gaps = gaps_of(reads, began, ended)
                     found = {key: found[key] + gaps[key] for key in found}
                     if event == "join":
@@ -338,6 +357,7 @@ def main() -> int:
         "versions": {**versions("confluent-kafka"), "kafka": broker.version},
         "rounds": arguments.rounds,
         "partitions": PARTITIONS,
+        "members": arguments.members,
         "results": results,
     }
     table(rows)
