@@ -17,6 +17,9 @@ from contextlib import asynccontextmanager, contextmanager
 from types import MappingProxyType
 from typing import Final, TypeVar, cast
 
+import anyio
+import anyio.abc
+
 from kip848_client.errors import (
     AuthenticationError,
     Kip848Error,
@@ -31,7 +34,6 @@ from kip848_client.wire.connection_end import Answer, ConnectionEnd, told
 from kip848_client.wire.dialling import agree_on_versions, dial
 from kip848_client.wire.sasl.mechanism import MakeSaslClient, SaslClient
 from kip848_client.wire.schema import Request, Response
-from kip848_client.wire.tasks import Tasks, TaskStarter
 from kip848_client.wire.tls_failures import explain_alert
 
 ResponseT = TypeVar("ResponseT", bound=Response)
@@ -144,7 +146,8 @@ class Connection(asyncio.BufferedProtocol):
     async def aclose(self) -> None:
         """Close at once. Requests that wait fail with ConnectionLostError. May be called again."""
         self._finish(ConnectionEnd(f"the connection to {self.peer} was closed here"))
-        await self._transport_gone.wait()
+        with anyio.CancelScope(shield=True):
+            await self._transport_gone.wait()
 
     def agreed(self, versions: Mapping[int, tuple[int, int]]) -> None:
         """ApiVersions was answered with *versions*."""
@@ -181,14 +184,13 @@ class Connection(asyncio.BufferedProtocol):
 
     async def _await_login(self, timeout_ms: int) -> int:
         """Wait while the connection authenticates again; returns the rest of *timeout_ms*."""
-        deadline = self._loop.time() + timeout_ms / 1000
-        try:
-            async with asyncio.timeout_at(deadline):
-                while self._logging_in is not None:
-                    await self._logging_in.wait()
-        except TimeoutError:
-            raise RequestTimeoutError(f"{self.peer} took more than {timeout_ms} ms to authenticate again") from None
-        return max(1, int((deadline - self._loop.time()) * 1000))
+        deadline = anyio.current_time() + timeout_ms / 1000
+        with anyio.CancelScope(deadline=deadline) as scope:
+            while self._logging_in is not None:
+                await self._logging_in.wait()
+        if scope.cancelled_caught:
+            raise RequestTimeoutError(f"{self.peer} took more than {timeout_ms} ms to authenticate again")
+        return max(1, int((deadline - anyio.current_time()) * 1000))
 
     # --- one request
 
@@ -443,7 +445,7 @@ async def connect(
     port: int,
     *,
     client_id: str | None,
-    task_group: TaskStarter,
+    task_group: anyio.abc.TaskGroup,
     ssl_context: ssl.SSLContext | None = None,
     sasl_client: MakeSaslClient | None = None,
     connect_timeout_ms: int = _CONNECT_TIMEOUT_MS_DEFAULT,
@@ -473,28 +475,24 @@ async def connect(
         ProtocolError: the peer does not speak Kafka's protocol.
     """
     peer = f"{host}:{port}"
-    try:
-        async with asyncio.timeout(connect_timeout_ms / 1000) as limit:
-            connection = Connection(peer=peer, client_id=client_id, response_size_max=response_size_max)
-            await dial(host, port, peer=peer, context=ssl_context, protocol=connection)
-            try:
-                agreed = await agree_on_versions(
-                    connection, timeout_ms=connect_timeout_ms, cluster_id=cluster_id, node_id=node_id
-                )
-                connection.agreed(agreed)
-                if sasl_client is not None:
-                    session_ms = await connection.log_in(await sasl_client(), timeout_ms=connect_timeout_ms)
-                    if session_ms > 0:
-                        name = f"login at {peer}"
-                        task_group.start_soon(connection.keep_logged_in, sasl_client, session_ms, name=name)
-            except BaseException:
-                await connection.aclose()
-                raise
-            return connection
-    except TimeoutError:
-        if not limit.expired():
-            raise  # the answer to one request was late
-        raise RequestTimeoutError(f"no connection to {peer} in {connect_timeout_ms} ms") from None
+    with anyio.move_on_after(connect_timeout_ms / 1000) as scope:
+        connection = Connection(peer=peer, client_id=client_id, response_size_max=response_size_max)
+        await dial(host, port, peer=peer, context=ssl_context, protocol=connection)
+        try:
+            agreed = await agree_on_versions(
+                connection, timeout_ms=connect_timeout_ms, cluster_id=cluster_id, node_id=node_id
+            )
+            connection.agreed(agreed)
+            if sasl_client is not None:
+                session_ms = await connection.log_in(await sasl_client(), timeout_ms=connect_timeout_ms)
+                if session_ms > 0:
+                    task_group.start_soon(connection.keep_logged_in, sasl_client, session_ms, name=f"login at {peer}")
+        except BaseException:
+            await connection.aclose()
+            raise
+        return connection
+    assert scope.cancelled_caught
+    raise RequestTimeoutError(f"no connection to {peer} in {connect_timeout_ms} ms")
 
 
 @asynccontextmanager
@@ -510,7 +508,7 @@ async def open_connection(
 ) -> AsyncIterator[Connection]:
     """As `connect`, with tasks of its own; the connection is closed at the end of the block."""
     failure: Exception | None = None
-    async with Tasks() as task_group:
+    async with anyio.create_task_group() as task_group:
         try:
             connection = await connect(
                 host,

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any, Final, TypeVar, cast
 
 import anyio
+import anyio.abc
 import confluent_kafka
 import pytest
 from confluent_kafka import KafkaError, Message, TopicPartition
@@ -15,7 +16,6 @@ from kip848_client.client.records.data_plane import RecordConsumer
 from kip848_client.errors import ConnectionLostError, Kip848Error
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import Request, Response
-from kip848_client.wire.tasks import TaskStarter
 
 ResponseT = TypeVar("ResponseT", bound=Response)
 
@@ -84,7 +84,7 @@ class FakeNetwork:
         host: str,
         port: int,
         timeout_ms: int,
-        tasks: TaskStarter,
+        tasks: anyio.abc.TaskGroup,
         cluster_id: str | None = None,
         node_id: int = -1,
     ) -> FakeConnection:

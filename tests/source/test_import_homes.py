@@ -32,7 +32,10 @@ HOMES: dict[str, tuple[str, ...]] = {
     ),
     "transitions": ("member/core/states.py",),
     "re2": ("patterns.py",),
-    "anyio": (*("admin/", "aio/", "broker/controls/async_waits.py", "worker/classic_talk.py", "worker/host.py"),),
+    "anyio": (
+        *("wire/connection.py", "wire/sasl/session.py"),
+        *("admin/", "aio/", "client/", "broker/controls/async_waits.py", "worker/classic_talk.py", "worker/host.py"),
+    ),
     "google": ("cli/records/deserializers.py",),  # protobuf, which confluent_kafka brings along if it is asked to
     "trio": ("aio/reading_task.py",),  # for type checkers only
     "typing_extensions": ("client/records/message.py",),  # for type checkers only

@@ -6,6 +6,8 @@ import logging
 import ssl
 from typing import TYPE_CHECKING
 
+import anyio.abc
+
 from kip848_client.client.control.request_sender import BrokerConnection
 from kip848_client.config import ConsumerConfig
 from kip848_client.config.security import ALLOW_UNENCRYPTED, is_loopback
@@ -13,7 +15,6 @@ from kip848_client.errors import AuthenticationError, IllegalStateError
 from kip848_client.logs import LogEvent, log_event
 from kip848_client.model import TlsSettings
 from kip848_client.wire.connection import connect
-from kip848_client.wire.tasks import TaskStarter
 
 if TYPE_CHECKING:
     from kip848_client.client.control.credentials import Credentials
@@ -65,7 +66,7 @@ class ConnectionOpener:
         host: str,
         port: int,
         timeout_ms: int,
-        tasks: TaskStarter,
+        tasks: anyio.abc.TaskGroup,
         cluster_id: str | None = None,
         node_id: int = -1,
     ) -> BrokerConnection:

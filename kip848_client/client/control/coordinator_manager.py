@@ -8,18 +8,19 @@ Runs on the background thread only.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import time
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
+
+import anyio
+import anyio.abc
+import anyio.lowlevel
 
 from kip848_client.client.control.request_sender import BrokerConnection, RequestSender
 from kip848_client.errors import ConnectionLostError
 from kip848_client.model import BrokerNode
 from kip848_client.wire.connection_end import Answer
 from kip848_client.wire.schema import Request, Response
-from kip848_client.wire.tasks import TaskStarter
 
 ResponseT = TypeVar("ResponseT", bound=Response)
 
@@ -45,7 +46,7 @@ class CoordinatorManager:
         self._round_busy = False
         """A request on the other connection has no answer yet."""
         self._pause_ends_s = 0.0
-        self._paused: set[asyncio.Timeout] = set()
+        self._paused: set[anyio.CancelScope] = set()
         """One for each request that waits for the end of the pause."""
 
     @property
@@ -53,7 +54,9 @@ class CoordinatorManager:
         """API key -> (lowest, highest) version that the coordinator offers; none without a connection."""
         return {} if self._connection is None else self._connection.api_versions
 
-    async def connect(self, node: BrokerNode, *, timeout_ms: int, tasks: TaskStarter) -> Mapping[int, tuple[int, int]]:
+    async def connect(
+        self, node: BrokerNode, *, timeout_ms: int, tasks: anyio.abc.TaskGroup
+    ) -> Mapping[int, tuple[int, int]]:
         """Open the connection to *node* and close the one before.
 
         Returns:
@@ -164,22 +167,19 @@ class CoordinatorManager:
     async def _pause(self, connection: BrokerConnection) -> None:
         """A broker that throttles us reads nothing meanwhile, and requests would only time out (KIP-219)."""
         while (left_s := self._pause_ends_s - time.monotonic()) > 0 and not connection.closed:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(left_s) as pause:
-                    self._paused.add(pause)
-                    try:
-                        await connection.wait_closed()
-                    finally:
-                        self._paused.discard(pause)
+            with anyio.move_on_after(left_s) as scope:
+                self._paused.add(scope)
+                try:
+                    await connection.wait_closed()
+                finally:
+                    self._paused.discard(scope)
 
     async def _end_pause(self) -> None:
         self._pause_ends_s = 0.0
-        for pause in self._paused:
-            if not pause.expired():
-                pause.reschedule(0)  # ends the wait only; the request goes on
-        # Waiting requests are written first: a commit after the leave would be refused.
-        while self._paused:  # noqa: ASYNC110  it takes turns of the loop, and no time
-            await asyncio.sleep(0)
+        for scope in self._paused:
+            scope.cancel()  # ends the wait only; the request goes on
+        while self._paused:  # waiting requests are written first: a commit after the leave would be refused
+            await anyio.lowlevel.checkpoint()
 
     async def aclose(self) -> None:
         """Close the connection, if there is one; its loss is not reported."""

@@ -8,10 +8,12 @@ request but the one by which it sees that a broker is of the same cluster.
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final, Protocol, TypeVar
+
+import anyio
+import anyio.abc
 
 from kip848_client.clock import Clock
 from kip848_client.errors import (
@@ -26,7 +28,6 @@ from kip848_client.model import BrokerNode
 from kip848_client.wire.connection_end import Answer
 from kip848_client.wire.messages.metadata import MetadataRequest
 from kip848_client.wire.schema import Request, Response
-from kip848_client.wire.tasks import Tasks, TaskStarter
 
 _SILENT_MS: Final = 250
 """How long one broker is tried before the next one is tried as well, as for the addresses of one name (RFC 8305)."""
@@ -80,7 +81,7 @@ class OpenConnection(Protocol):
         host: str,
         port: int,
         timeout_ms: int,
-        tasks: TaskStarter,
+        tasks: anyio.abc.TaskGroup,
         cluster_id: str | None = None,
         node_id: int = -1,
     ) -> BrokerConnection:
@@ -117,7 +118,7 @@ class RequestSender:
         *,
         bootstrap: Iterable[tuple[str, int]],
         open_connection: OpenConnection,
-        tasks: TaskStarter,
+        tasks: anyio.abc.TaskGroup,
         clock: Clock,
         rng: random.Random,
         backoff_ms: int = 100,
@@ -125,7 +126,7 @@ class RequestSender:
         setup_timeout_ms: int = 30_000,
         rebootstraps: bool = True,
         asks_cluster: bool = False,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
         self._bootstrap: Final = tuple(bootstrap)
         self._open_connection = open_connection
@@ -143,7 +144,7 @@ class RequestSender:
         self._by_node: dict[int, BrokerConnection] = {}
         self._any: BrokerConnection | None = None
         self._turn = rng.randrange(len(self._bootstrap))
-        self._locks: dict[int | None, asyncio.Lock] = {}
+        self._locks: dict[int | None, anyio.Lock] = {}
         self._closed = False
 
     def learn_nodes(self, nodes: Iterable[BrokerNode], *, cluster_id: str | None = None) -> None:
@@ -176,11 +177,10 @@ class RequestSender:
         """
         deadline_ms = self._clock.now_ms() + timeout_ms
         lock = self._lock(None)
-        try:
-            async with asyncio.timeout(timeout_ms / 1_000):
-                await lock.acquire()
-        except TimeoutError:
-            raise RequestTimeoutError(f"no broker was connected in {timeout_ms} ms") from None
+        with anyio.move_on_after(timeout_ms / 1_000) as scope:
+            await lock.acquire()
+        if scope.cancelled_caught:
+            raise RequestTimeoutError(f"no broker was connected in {timeout_ms} ms")
         try:
             if self._any is None or self._any.closed:
                 self._any = await self._open_any(deadline_ms)
@@ -257,7 +257,7 @@ class RequestSender:
     async def _run_race(self, race: _Race, deadline_ms: int) -> None:
         attempts = max(3, len(self._bootstrap) + 1)
         failures = 0
-        async with Tasks() as attempting:
+        async with anyio.create_task_group() as attempting:
             for number in range(1, attempts + 1):
                 ended = race.begin()
                 attempting.start_soon(self._take_part, race, ended, deadline_ms)
@@ -277,9 +277,9 @@ class RequestSender:
             if race.running and not race.over.is_set():
                 race.last_began = True
                 await race.over.wait()
-            attempting.cancel()
+            attempting.cancel_scope.cancel()
 
-    async def _take_part(self, race: _Race, ended: asyncio.Event, deadline_ms: int) -> None:
+    async def _take_part(self, race: _Race, ended: anyio.Event, deadline_ms: int) -> None:
         left_ms = deadline_ms - self._clock.now_ms()
         try:
             connection = await self._open_once(*self._next_address(), deadline_ms=deadline_ms)
@@ -297,23 +297,20 @@ class RequestSender:
             race.won = connection
             race.end()
 
-    async def _wait(self, event: asyncio.Event, limit_ms: float | None, deadline_ms: int) -> None:
+    async def _wait(self, event: anyio.Event, limit_ms: float | None, deadline_ms: int) -> None:
         """Wait for *event*, at most *limit_ms*, or without a limit if that would end after the deadline."""
         if limit_ms is None or self._clock.now_ms() + limit_ms >= deadline_ms:
             await event.wait()
             return
-        async with Tasks() as waiting:
+        async with anyio.create_task_group() as waiting:
 
             async def end() -> None:
                 await self._sleep(limit_ms / 1_000)
-                waiting.cancel()
-
-            async def wait() -> None:
-                await event.wait()
-                waiting.cancel()
+                waiting.cancel_scope.cancel()
 
             waiting.start_soon(end)
-            waiting.start_soon(wait)
+            await event.wait()
+            waiting.cancel_scope.cancel()
 
     async def _check_cluster(self, connection: BrokerConnection, *, deadline_ms: int) -> None:
         """See that a broker which was reached by an address alone is of our cluster."""
@@ -381,27 +378,27 @@ class RequestSender:
         known = nodes if nodes and not self._rebootstraps else [*self._bootstrap, *nodes]
         return list(dict.fromkeys(known))
 
-    def _lock(self, key: int | None) -> asyncio.Lock:
-        return self._locks.setdefault(key, asyncio.Lock())
+    def _lock(self, key: int | None) -> anyio.Lock:
+        return self._locks.setdefault(key, anyio.Lock())
 
 
 class _Race:
     """Attempts to connect that run side by side."""
 
     def __init__(self) -> None:
-        self.over: Final = asyncio.Event()
+        self.over: Final = anyio.Event()
         """There is a connection, or none can be expected any more."""
         self.won: BrokerConnection | None = None
         self.failure: Exception | None = None
         """The error of the attempt that failed last."""
         self.running = 0
-        self._attempts: Final[list[asyncio.Event]] = []
+        self._attempts: Final[list[anyio.Event]] = []
         self.last_began = False
 
-    def begin(self) -> asyncio.Event:
+    def begin(self) -> anyio.Event:
         """An attempt begins. Returns the event that is set when it, or the race, ends."""
         self.running += 1
-        self._attempts.append(asyncio.Event())
+        self._attempts.append(anyio.Event())
         return self._attempts[-1]
 
     def end(self) -> None:
@@ -410,7 +407,7 @@ class _Race:
         for ended in self._attempts:
             ended.set()
 
-    def failed(self, error: Exception, ended: asyncio.Event, *, final: bool) -> None:
+    def failed(self, error: Exception, ended: anyio.Event, *, final: bool) -> None:
         """An attempt failed; *final*: so will the others."""
         self.running -= 1
         if not isinstance(self.failure, OtherClusterError):

@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable
 from typing import Protocol, TypeAlias, assert_never
 
+import anyio.abc
+
 from kip848_client.client.control.coordinator_manager import CoordinatorManager
 from kip848_client.client.control.observer import MemberObserver
 from kip848_client.client.control.old_layouts import heard, spoken
@@ -41,7 +43,6 @@ from kip848_client.member.core.events import (
 )
 from kip848_client.wire.connection_end import Answer
 from kip848_client.wire.schema import Request, Response
-from kip848_client.wire.tasks import TaskStarter
 
 MemberRequest: TypeAlias = SendRequest | ConnectCoordinator | RequestMetadata | ListOffsets | DescribeTopics
 
@@ -82,7 +83,7 @@ class NetworkPerformer:
         *,
         sender: RequestSender,
         metadata: TopicMetadataRequestManager,
-        tasks: TaskStarter,
+        tasks: anyio.abc.TaskGroup,
         observer: MemberObserver,
         report: Callable[[MemberEvent], None],
     ) -> None:

@@ -6,12 +6,12 @@ stale. Runs on the background thread only.
 
 from __future__ import annotations
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Final
 from uuid import UUID
 
+import anyio
 import msgspec
 
 from kip848_client.client.control.request_sender import RequestSender
@@ -188,9 +188,9 @@ class TopicMetadataRequestManager:
 
         failure: Kip848Error | None = None
         try:
-            async with asyncio.TaskGroup() as tasks:
+            async with anyio.create_task_group() as tasks:
                 for node_id, partitions in by_leader.items():
-                    tasks.create_task(ask(node_id, partitions))
+                    tasks.start_soon(ask, node_id, partitions)
         except* Kip848Error as group:
             failure = _first(group)
         if failure is not None:

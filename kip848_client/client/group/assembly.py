@@ -8,6 +8,8 @@ import uuid
 from collections.abc import Callable, Sized
 from typing import Final
 
+import anyio.abc
+
 from kip848_client.assignors.client.classic import BUILT_IN
 from kip848_client.client.control.connection_opener import ConnectionOpener
 from kip848_client.client.control.observer import MemberObserver
@@ -32,7 +34,6 @@ from kip848_client.member.core.assignor_values import undescribed
 from kip848_client.member.core.events import MemberEvent
 from kip848_client.member.core.settings import ByDuration, GroupProtocol, MemberConfig, ResetPolicy
 from kip848_client.member.member import Member
-from kip848_client.wire.tasks import TaskStarter
 
 _ISOLATION_LEVELS: Final = {"read_uncommitted": 0, "read_committed": 1}
 
@@ -83,7 +84,7 @@ def build_group_member(
 
     open_connection = opener or ConnectionOpener(config)
 
-    def make_performer(tasks: TaskStarter, report: Callable[[MemberEvent], None]) -> RequestPerformer:
+    def make_performer(tasks: anyio.abc.TaskGroup, report: Callable[[MemberEvent], None]) -> RequestPerformer:
         sender = RequestSender(
             bootstrap=[(server.host, server.port) for server in config.bootstrap_servers],
             open_connection=open_connection,

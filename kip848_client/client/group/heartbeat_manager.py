@@ -19,6 +19,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol, TypeAlias, assert_never
 
+import anyio
+import anyio.abc
 import msgspec
 
 from kip848_client.client.control.gauges import gauges_of
@@ -71,7 +73,6 @@ from kip848_client.member.core.events import (
     Tick,
 )
 from kip848_client.member.core.statistics import Statistics
-from kip848_client.wire.tasks import Tasks, TaskStarter
 
 AppEffect: TypeAlias = (
     PausePartitions
@@ -85,7 +86,7 @@ AppEffect: TypeAlias = (
 )
 """Effects that the application's thread performs, in order."""
 
-MakePerformer: TypeAlias = Callable[[TaskStarter, Callable[[MemberEvent], None]], RequestPerformer]
+MakePerformer: TypeAlias = Callable[[anyio.abc.TaskGroup, Callable[[MemberEvent], None]], RequestPerformer]
 """Builds the performer of requests from the loop's task group and a function that steps an unrequested event."""
 
 DETACHED_LEAVE_ID: Final = 0
@@ -182,7 +183,7 @@ class HeartbeatRequestManager:
         self._context: contextvars.Context | None = None
         self._thread: threading.Thread | None = None
         self._performer: RequestPerformer | None = None
-        self._stopping: asyncio.Event | None = None
+        self._stopping: anyio.Event | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._armed_ms: int | None = None
         self._ticked_ms = -1
@@ -319,7 +320,7 @@ class HeartbeatRequestManager:
 
     def _run(self) -> None:
         try:
-            asyncio.run(self._main())
+            anyio.run(self._main, backend="asyncio")
         except BaseException as error:  # noqa: BLE001  the application must get any error
             self._crash(error)
         finally:
@@ -332,9 +333,9 @@ class HeartbeatRequestManager:
             self._app_queue.wake()
 
     async def _main(self) -> None:
-        self._stopping = asyncio.Event()
+        self._stopping = anyio.Event()
         try:
-            async with Tasks() as tasks:
+            async with anyio.create_task_group() as tasks:
                 self._performer = self._make_performer(tasks, self._step)
                 self._context = contextvars.copy_context()
                 self._loop = asyncio.get_running_loop()
@@ -342,10 +343,11 @@ class HeartbeatRequestManager:
                 await self._stopping.wait()
                 self._disarm()
                 await self._flush()
-                tasks.cancel()
+                tasks.cancel_scope.cancel()
         finally:
             if self._performer is not None:
-                await self._performer.aclose()
+                with anyio.CancelScope(shield=True):
+                    await self._performer.aclose()
 
     async def _flush(self) -> None:
         """Give requests that were just started the time to be written, and an immediate answer the time to come."""

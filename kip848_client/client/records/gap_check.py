@@ -14,6 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final
 
+import anyio
 import msgspec
 
 from kip848_client.client.control.connection_opener import ConnectionOpener
@@ -24,7 +25,6 @@ from kip848_client.daemon_thread import daemon_thread
 from kip848_client.errors import ConnectionLostError, Kip848Error, ProtocolError
 from kip848_client.model import NamedPartition, OffsetAndMetadata
 from kip848_client.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from kip848_client.wire.tasks import Tasks
 
 _PAUSE_S: Final = 1.0
 _PAUSE_S_MAX: Final = 64.0
@@ -106,7 +106,7 @@ class GapCheck:
         from kip848_client.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic  # here: gaps are rare
 
         topic, number = gap.partition.topic, gap.partition.partition
-        async with Tasks() as tasks:
+        async with anyio.create_task_group() as tasks:
             connections: list[BrokerConnection] = []
             data = b""
 
@@ -132,7 +132,7 @@ class GapCheck:
             finally:
                 for connection in connections:
                     await connection.aclose()
-                tasks.cancel()
+                tasks.cancel_scope.cancel()
         return data
 
     async def _any(self, connect: Callable[[str, int], Awaitable[BrokerConnection]]) -> BrokerConnection:

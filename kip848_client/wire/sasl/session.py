@@ -5,11 +5,11 @@ Owns the times. `authentication` has the conversation; `connection` says who wai
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import random
 from contextlib import AbstractContextManager
 from typing import Final, Protocol
+
+import anyio
 
 from kip848_client.errors import AuthenticationError, ConnectionLostError, Kip848Error, RequestTimeoutError
 from kip848_client.wire.sasl.authentication import Speaker, log_in
@@ -50,15 +50,13 @@ async def renew_sessions(
     Returns:
         Why the connection cannot go on; None if it is closed, or its session has no end any more.
     """
-    loop = asyncio.get_running_loop()
-    logged_in_s = loop.time()
+    logged_in_s = anyio.current_time()
     ends_s = logged_in_s + session_ms / 1000
-    while (left_s := ends_s - (now_s := loop.time())) > _LEFT_MIN_S:
+    while (left_s := ends_s - (now_s := anyio.current_time())) > _LEFT_MIN_S:
         # Not all at the same part of the session: connections that were opened together would do it together.
         wait_s = max(left_s * _random.uniform(0.75, 0.85), logged_in_s + LOGIN_INTERVAL_MIN_S - now_s)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(min(wait_s, left_s)):
-                await connection.wait_closed()
+        with anyio.move_on_after(min(wait_s, left_s)):
+            await connection.wait_closed()
             return None
         if wait_s >= left_s:
             break  # too short to be renewed: a token that was almost spent
@@ -75,6 +73,6 @@ async def renew_sessions(
             return failure
         if session_ms == 0:
             return None
-        logged_in_s = loop.time()
+        logged_in_s = anyio.current_time()
         ends_s = logged_in_s + session_ms / 1000
     return ConnectionLostError("the session with the broker is over")
