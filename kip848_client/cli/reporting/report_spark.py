@@ -20,6 +20,8 @@ from kip848_client.report.periods import parse_period
 from kip848_client.report.summary import render_summary, sentences
 
 if TYPE_CHECKING:
+    from kip848_client.report.periods import Comparison
+    from kip848_client.report.summary import Summary
     from kip848_client.spark.analytics.group_records import Update
 
 
@@ -96,6 +98,10 @@ def run_spark(arguments: argparse.Namespace) -> int:
             summary = replace(summary, totals=totals, tables=[history.busiest(), *summary.tables])
     finally:
         spark.stop()
+    return _tell_summary(summary, comparison, arguments)
+
+
+def _tell_summary(summary: Summary, comparison: Comparison, arguments: argparse.Namespace) -> int:
     html: Path | None = arguments.html
     png: Path | None = arguments.png
     if html is not None:
