@@ -1,4 +1,4 @@
-"""SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677): both sides prove that they know the password, and show it not.
+"""SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677): both sides prove to know the password, without showing it.
 
 The client refuses a server that asks for fewer than 4,096 iterations (a proof that is easy to try passwords against),
 for more than 131,072 (a minute of work for every connection), whose nonce does not continue ours, or whose signature is
