@@ -7,13 +7,13 @@ checks single values.
 from kip848_client.config.consumer import (
     CLASSIC_KEYS,
     BootstrapServer,
-    ConfigValue,
     ConsumerConfig,
     merge_settings,
     nearest_key,
     parse_consumer_config,
     unlisted_keys,
 )
+from kip848_client.config.reader import ConfigValue
 
 __all__ = [
     "CLASSIC_KEYS",

@@ -33,17 +33,6 @@ from kip848_client.config.security import OWN_SECURITY_KEYS, read_security, secu
 from kip848_client.errors import ConfigError
 from kip848_client.model import Confidential, SecuritySettings
 
-__all__ = [
-    "CLASSIC_KEYS",
-    "BootstrapServer",
-    "ConfigValue",
-    "ConsumerConfig",
-    "merge_settings",
-    "nearest_key",
-    "parse_consumer_config",
-    "unlisted_keys",
-]
-
 
 class BootstrapServer(msgspec.Struct, frozen=True):
     """One entry of bootstrap.servers."""

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 import msgspec
 
 from kip848_client.assignors.server.spec import TopicPartitions
-from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup, GroupState, ResolvedRegex
+from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup, ResolvedRegex
 from kip848_client.coordinator.consumer.consumer_member import ConsumerMetadata, PartitionEpochs
 from kip848_client.coordinator.modern.member_record import NO_METADATA, AssignmentMetadata, ReconciliationState
+from kip848_client.coordinator.modern.modern_group import GroupState
 
 
 class MemberImage(msgspec.Struct, frozen=True):

@@ -47,15 +47,6 @@ from kip848_client.wire.record_batch import (
     set_latest_timestamp,
 )
 
-__all__ = [
-    "AbortedTransaction",
-    "PartitionLog",
-    "PreparedAppend",
-    "TimestampAndOffset",
-    "EpochEndOffset",
-    "MESSAGE_BYTES_MAX_DEFAULT",
-]
-
 _OFFSET_AND_EPOCH: Final = struct.Struct(">qii")
 
 

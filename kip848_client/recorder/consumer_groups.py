@@ -15,10 +15,10 @@ from uuid import UUID
 
 import msgspec
 
-from kip848_client.coordinator.consumer.consumer_group import GroupState, derive_state
 from kip848_client.coordinator.consumer.consumer_records import read_partition_epochs, read_target
 from kip848_client.coordinator.core.group_events import FactValue, GroupEvent
 from kip848_client.coordinator.modern.member_record import ReconciliationState
+from kip848_client.coordinator.modern.modern_group import GroupState, derive_state
 from kip848_client.wire.messages import group_records as wire
 from kip848_client.wire.messages.group_records import GroupRecord
 

@@ -23,29 +23,6 @@ import msgspec
 from kip848_client.errors import MessageValueError, ProtocolError
 from kip848_client.wire.compression import COMPRESSION_GZIP, COMPRESSION_NONE, unpack
 
-__all__ = [
-    "BatchHeader",
-    "Record",
-    "RecordPosition",
-    "BatchContent",
-    "parse_batch_header",
-    "batches_of",
-    "patch_batch",
-    "records_of",
-    "record_positions",
-    "check_room",
-    "inspect_records",
-    "set_latest_timestamp",
-    "build_batch",
-    "keep_records",
-    "crc32c",
-    "CRC_START",
-    "HEADER_SIZE",
-    "COMPRESSION_NONE",
-    "COMPRESSION_GZIP",
-    "UNPACKED_MAX",
-]
-
 HEADER_SIZE: Final = 61
 """Bytes before the first record."""
 

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup, GroupState
+from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup
 from kip848_client.coordinator.consumer.consumer_member import ConsumerMetadata, CurrentAssignment
 from kip848_client.coordinator.consumer.consumer_records import (
     current_record,
@@ -21,6 +21,7 @@ from kip848_client.coordinator.consumer.consumer_records import (
     target_tombstone,
 )
 from kip848_client.coordinator.modern.member_record import AssignmentMetadata, ReconciliationState
+from kip848_client.coordinator.modern.modern_group import GroupState
 from kip848_client.errors import IllegalStateError
 from kip848_client.wire.messages.group_records import (
     ConsumerGroupPartitionMetadataKey,

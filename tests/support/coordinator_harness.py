@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from kip848_client.assignors.server.server_assignors import SERVER_ASSIGNORS
 from kip848_client.assignors.server.spec import ServerAssignor
 from kip848_client.coordinator.classic.classic_group import ClassicGroup, to_value
-from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup, GroupState
+from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup
 from kip848_client.coordinator.consumer.consumer_heartbeat import steady_member, take_steps
 from kip848_client.coordinator.consumer.subscriptions import resolve
 from kip848_client.coordinator.core.coordinator_config import CoordinatorConfig
@@ -46,7 +46,7 @@ from kip848_client.coordinator.core.topics_image import TopicInfo, TopicsImage
 from kip848_client.coordinator.group_coordinator import GroupCoordinator
 from kip848_client.coordinator.group_image import GroupImage, MemberImage
 from kip848_client.coordinator.modern.assignment_round import AssignmentRound
-from kip848_client.coordinator.modern.modern_group import ModernGroup
+from kip848_client.coordinator.modern.modern_group import GroupState, ModernGroup
 from kip848_client.coordinator.share.share_group import ShareGroup
 from kip848_client.errors import ErrorCode
 from kip848_client.wire.api_keys import ApiKey

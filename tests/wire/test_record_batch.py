@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 
 from kip848_client.errors import MessageValueError, ProtocolError
+from kip848_client.wire.compression import COMPRESSION_GZIP
 from kip848_client.wire.record_batch import (
-    COMPRESSION_GZIP,
     HEADER_SIZE,
     Record,
     RecordPosition,

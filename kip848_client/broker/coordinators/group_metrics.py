@@ -15,8 +15,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kip848_client.coordinator.classic.classic_group import ClassicState
-from kip848_client.coordinator.consumer.consumer_group import GroupState
 from kip848_client.coordinator.core.group_events import GroupEvent
+from kip848_client.coordinator.modern.modern_group import GroupState
 
 if TYPE_CHECKING:
     from kip848_client.telemetry import Figure

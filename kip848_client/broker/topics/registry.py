@@ -19,8 +19,8 @@ from kip848_client.broker.metadata.topic_name_rules import check_topic_name
 from kip848_client.broker.topics.append_watchers import AppendWatchers, Watch
 from kip848_client.errors import BrokerError, DataDirError, ErrorCode
 from kip848_client.model import ZERO_UUID
-from kip848_client.partitions.partition_log import MESSAGE_BYTES_MAX_DEFAULT, PartitionLog, PreparedAppend
-from kip848_client.partitions.producer_batches import NO_RULES, RecordAllowance, RecordRules
+from kip848_client.partitions.partition_log import PartitionLog, PreparedAppend
+from kip848_client.partitions.producer_batches import MESSAGE_BYTES_MAX_DEFAULT, NO_RULES, RecordAllowance, RecordRules
 from kip848_client.transactions.transaction import GROUP_OFFSETS_TOPIC
 
 if TYPE_CHECKING:

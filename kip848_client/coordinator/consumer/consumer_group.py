@@ -25,11 +25,9 @@ from kip848_client.coordinator.core.group_overrides import GroupConfig
 from kip848_client.coordinator.core.offset_store import OffsetExpiry
 from kip848_client.coordinator.core.refusal import Refused
 from kip848_client.coordinator.modern.member_record import Current, MemberRecord
-from kip848_client.coordinator.modern.modern_group import GroupState, ModernGroup, count, derive_state, read_state
+from kip848_client.coordinator.modern.modern_group import ModernGroup, count, read_state
 from kip848_client.errors import ErrorCode
 from kip848_client.wire.messages import group_records as wire
-
-__all__ = ["ConsumerGroup", "GroupState", "ResolvedRegex", "derive_state"]
 
 
 class ResolvedRegex(msgspec.Struct, frozen=True):

@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from kip848_client.coordinator.classic.classic_group import ClassicState, from_value, to_value
-from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup, GroupState
+from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup
 from kip848_client.coordinator.group_coordinator import GroupCoordinator
 from kip848_client.coordinator.modern.member_record import STATIC_LEAVE_EPOCH
+from kip848_client.coordinator.modern.modern_group import GroupState
 from kip848_client.simulation.observed_group import (
     IdPartition,
     MemberChange,

@@ -12,7 +12,7 @@ from kip848_client.assignors.server.spec import GroupSpec, TargetAssignment
 from kip848_client.assignors.server.uniform import UniformAssignor
 from kip848_client.coordinator.consumer import consumer_commit
 from kip848_client.coordinator.consumer import consumer_records as records
-from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup, GroupState
+from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup
 from kip848_client.coordinator.consumer.consumer_member import ConsumerMember, CurrentAssignment
 from kip848_client.coordinator.core.result import ArmTimer, CoordinatorResult
 from kip848_client.coordinator.core.timers import TimerKind
@@ -21,6 +21,7 @@ from kip848_client.coordinator.modern import current_assignment
 from kip848_client.coordinator.modern import member_lookup as membership
 from kip848_client.coordinator.modern import modern_group as group
 from kip848_client.coordinator.modern.current_assignment import Target
+from kip848_client.coordinator.modern.modern_group import GroupState
 from tests.simulation.known_bugs.registry import Patch, known_bug
 
 
