@@ -11,6 +11,7 @@
     ├── ConnectionLostError         the connection could not be made, or broke (also a ConnectionError)
     │   ├── AuthenticationError     TLS or SASL refused the connection; a retry cannot help
     │   └── OtherClusterError       the addresses lead to another cluster by now
+    ├── OutOfResourcesError         the process may have no more files or threads (also a RuntimeError)
     ├── ProtocolError               a peer sent what the protocol does not allow
     ├── MessageValueError           a value does not fit its field on the wire (caller; also a ValueError)
     ├── DataDirError                the embedded broker's folder cannot be read or written
@@ -84,6 +85,7 @@ __all__ = [
     "AssignorTimeoutError",
     "AuthenticationError",
     "OtherClusterError",
+    "OutOfResourcesError",
     "BrokerError",
     "ClientAssignorError",
     "ClientAssignorsUnsupportedError",
@@ -206,6 +208,10 @@ class ConnectionLostError(Kip848Error, ConnectionError):
     """A connection could not be opened, or broke while a request was outstanding."""
 
     librdkafka_code = -195  # _TRANSPORT
+
+
+class OutOfResourcesError(Kip848Error, RuntimeError):
+    """The process may open no more files or start no more threads; the message says which limit to raise."""
 
 
 class AuthenticationError(ConnectionLostError):

@@ -27,7 +27,7 @@ from kip848_client.aio.owner_thread import teller
 from kip848_client.client.control.connection_opener import ConnectionOpener
 from kip848_client.client.control.ownership import HomeProcess
 from kip848_client.config import ConfigValue, ConsumerConfig, merge_settings, parse_consumer_config, unlisted_keys
-from kip848_client.daemon_thread import daemon_thread
+from kip848_client.daemon_thread import daemon_thread, no_event_loop
 from kip848_client.errors import IllegalStateError
 
 P = ParamSpec("P")
@@ -49,6 +49,8 @@ class _LoopThread:
         self._thread: threading.Thread | None = None
         self._closed = False
         self._ready: Final = threading.Event()
+        self._failure: BaseException | None = None
+        """Why the thread has no loop."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
         self._context = contextvars.Context()
@@ -60,20 +62,41 @@ class _LoopThread:
         Raises:
             IllegalStateError: the client is closed.
             ForkedProcessError: this is a child of the process that made it.
+            OutOfResourcesError: the process may have no more files or threads; a later call tries again.
         """
         self._home.check()
         with self._lock:
             if self._closed:
                 raise IllegalStateError("this client is closed; make a new one")
             if self._thread is None:
-                self._thread = daemon_thread(anyio.run, "kip848-admin", self._main)
-                self._thread.start()
-                self._ready.wait()
+                self._start()
             assert self._loop is not None
             assert self._cluster is not None
             # Not in the context of the caller, which may say that trio runs here.
             context = self._context.copy()
             return context.run(asyncio.run_coroutine_threadsafe, question(self._cluster), self._loop)
+
+    def _start(self) -> None:
+        thread = daemon_thread(self._run, "kip848-admin")
+        thread.start()
+        self._ready.wait()
+        if self._failure is None:
+            self._thread = thread
+            return
+        failure, self._failure = self._failure, None
+        self._ready.clear()
+        if isinstance(failure, OSError):
+            raise no_event_loop(failure) from failure
+        raise failure
+
+    def _run(self) -> None:
+        try:
+            anyio.run(self._main)
+        except BaseException as error:
+            if self._ready.is_set():
+                raise
+            self._failure = error  # raised where the loop is waited for
+            self._ready.set()
 
     async def _main(self) -> None:
         async with anyio.create_task_group() as tasks:
@@ -263,7 +286,7 @@ class AsyncAdmin(_Client):
     async def aclose(self) -> None:
         """Close connections; calls in other tasks end with an error. May be called again."""
         self._thread.stop()
-        with anyio.CancelScope(shield=True):
+        with anyio.CancelScope(shield=True), contextlib.suppress(RuntimeError):  # without a thread to wait in
             await anyio.to_thread.run_sync(self._thread.join)
 
     async def __aenter__(self) -> Self:

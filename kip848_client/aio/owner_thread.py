@@ -232,8 +232,9 @@ class OwnerThread:
 
     def _hand_in(self, job: _Job[ResultT]) -> None:
         if self._thread is None:
-            self._thread = daemon_thread(self._main, self.name)
-            self._thread.start()
+            thread = daemon_thread(self._main, self.name)
+            thread.start()
+            self._thread = thread
         self._handed_in += 1
         self._inbox.put(job)
 

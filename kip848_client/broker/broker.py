@@ -67,6 +67,7 @@ from kip848_client.errors import (
     ConfigError,
     IllegalStateError,
     MessageValueError,
+    OutOfResourcesError,
     RequestTimeoutError,
 )
 from kip848_client.faults import Action, Subject
@@ -221,13 +222,18 @@ class EmbeddedBroker:
             ConfigError: the port is taken, or a topic to create is refused.
             DataDirError: the data directory cannot be used.
             IllegalStateError: it is already running.
+            OutOfResourcesError: the process may have no more files or threads.
         """
         if self.running:
             raise IllegalStateError(f"the broker on {self.bootstrap_servers} is already running")
         nodes = Nodes(self._ports, self._listeners, racks=self._racks)
         nodes.bind()
         self._ports = nodes.ports
-        thread = LoopThread(f"kip848-broker-{self.port}")
+        try:
+            thread = LoopThread(f"kip848-broker-{self.port}")
+        except OutOfResourcesError:
+            nodes.close()
+            raise
         try:
             started = self._started = thread.run(self._start_on_loop(thread, nodes))
         except BaseException:

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from kip848_client.daemon_thread import daemon_thread
-from kip848_client.errors import ListenerError, join_names
+from kip848_client.errors import ListenerError, OutOfResourcesError, join_names
 from kip848_client.logs import LogEvent, log_event
 from kip848_client.model import Unit
 from kip848_client.worker.events import OwnedUnit
@@ -56,7 +56,11 @@ class UnitThreads:
             stop = threading.Event()
             thread = daemon_thread(self._run, f"kip848-unit-{owned.unit}", owned, stop)
             self._running[owned.unit] = _Running(owned, stop, thread)
-            thread.start()
+            try:
+                thread.start()
+            except OutOfResourcesError:
+                del self._running[owned.unit]
+                raise
 
     def signal(self, units: Iterable[OwnedUnit]) -> None:
         """Tell the threads to stop; waits for nothing."""

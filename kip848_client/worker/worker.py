@@ -12,7 +12,7 @@ from kip848_client.assignors.units.unit_interface import UnitAssignor
 from kip848_client.callables import check_not_async, check_result_not_async
 from kip848_client.clock import Clock
 from kip848_client.config.reader import ConfigValue
-from kip848_client.errors import IllegalStateError
+from kip848_client.errors import IllegalStateError, OutOfResourcesError
 from kip848_client.model import Unit
 from kip848_client.worker.base import WorkerBase
 from kip848_client.worker.callbacks import CallbackThread
@@ -99,6 +99,7 @@ class Worker(WorkerBase):
         Raises:
             IllegalStateError: it was started before, or there is neither a runner nor a callback.
             ConfigError: the function that gives the units returned something else.
+            OutOfResourcesError: the process may have no more threads.
         """
         if self._host is not None:
             raise IllegalStateError("the worker was started before; make a new one")
@@ -122,7 +123,12 @@ class Worker(WorkerBase):
             refresh_s=self._config.units_refresh_ms / 1000,
         )
         self._host = self._make_host(self._callbacks, on_view=self._tell_waiters)
-        self._host.start(first=Start())
+        try:
+            self._host.start(first=Start())
+        except OutOfResourcesError:
+            self._callbacks.ended()
+            self._host = self._callbacks = None
+            raise
         return self
 
     def close(self, timeout_s: float = 30.0, *, keep_units: bool = False) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import queue
 import select
@@ -11,6 +12,7 @@ import struct
 import threading
 import warnings
 from collections.abc import Callable, Iterator
+from typing import NoReturn
 
 import pytest
 from hypothesis import given, settings
@@ -473,3 +475,24 @@ def test_a_peer_with_many_requests_leaves_others_their_turn(
         assert one.read_frame() == b"echo one"
         assert [many.read_frame() for _ in range(20)] == [b"echo many"] * 20
     assert server.frames[2:].index(b"echo one") < 3
+
+
+def test_a_client_that_there_is_no_file_for_waits_and_burns_no_processor(
+    monkeypatch: pytest.MonkeyPatch, make_server: MakeServer
+) -> None:
+    """asyncio tries as often as connections may wait, and logs each failure: 512 times a second."""
+    server = make_server()
+    tries: list[None] = []
+
+    def accept(_: socket.socket) -> NoReturn:
+        tries.append(None)
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(socket.socket, "accept", accept)
+    with server.connect() as client:
+        wait_until(lambda: tries, what="the server has tried to accept")
+        server.thread.call(lambda: None)  # the turn in which it tried is over
+        assert len(tries) < 100
+        monkeypatch.undo()
+        client.socket.sendall(framed(b"echo"))
+        assert client.socket.recv(100) == framed(b"echo")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import msgspec
 
-from kip848_client.errors import ConfigError
+from kip848_client.errors import ConfigError, OutOfResourcesError
 
 if TYPE_CHECKING:
     from kip848_client.broker.net.server import Server
@@ -265,7 +265,12 @@ class Nodes:
 
 def _bound(host: str, port: int) -> socket.socket:
     """A socket that has the port and does not listen yet, so that connections are refused."""
-    bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    except OSError as error:
+        raise OutOfResourcesError(
+            f"no socket can be made for {host}:{port}: {error.strerror or error}; see ulimit -n"
+        ) from error
     try:
         if os.name == "posix":  # elsewhere the option would let another process have the port
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

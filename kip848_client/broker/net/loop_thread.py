@@ -8,8 +8,8 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
-from kip848_client.daemon_thread import daemon_thread
-from kip848_client.errors import IllegalStateError
+from kip848_client.daemon_thread import daemon_thread, no_event_loop
+from kip848_client.errors import IllegalStateError, OutOfResourcesError
 
 ResultT = TypeVar("ResultT")
 
@@ -21,15 +21,25 @@ class LoopThread:
 
     Args:
         name: of the thread.
+
+    Raises:
+        OutOfResourcesError: the process has no files or threads left for it.
     """
 
     def __init__(self, name: str) -> None:
-        self.loop: Final = asyncio.SelectorEventLoop()
+        try:
+            self.loop: Final = asyncio.SelectorEventLoop()
+        except OSError as error:
+            raise no_event_loop(error) from error
         self._lock: Final = threading.Lock()
         self._over = False
         """No call is taken any more; those that were are all performed."""
         self._thread: Final = daemon_thread(self._run, name)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except OutOfResourcesError:
+            self.loop.close()
+            raise
 
     def run(self, coroutine: Coroutine[Any, Any, ResultT]) -> ResultT:
         """Run *coroutine* on the loop; return its result, or raise its error. Not for the loop's own thread."""

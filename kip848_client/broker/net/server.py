@@ -110,10 +110,11 @@ class Server:
             server = await loop.create_server(
                 functools.partial(ClientConnection, self, listener),
                 sock=each,
-                backlog=_BACKLOG,
+                backlog=1,  # asyncio accepts, and without a file left reports a failure, so many times in a turn
                 ssl=self._ssl_context,
                 ssl_handshake_timeout=handshake_s,
             )
+            each.listen(_BACKLOG)
             self._listeners.append(server)
 
     async def stop(self, *, abort: bool = False) -> None:

@@ -140,8 +140,9 @@ class AssignorRunner:
             if self._stopped:
                 return
             if self._thread is None:
-                self._thread = daemon_thread(self._run, self._name)
-                self._thread.start()
+                thread = daemon_thread(self._run, self._name)
+                thread.start()
+                self._thread = thread
         self._calls.put(call)
 
     # --- on its thread

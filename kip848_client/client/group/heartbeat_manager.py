@@ -301,8 +301,9 @@ class HeartbeatRequestManager:
                 clock=self._clock,
             )
         )
-        self._thread = daemon_thread(self._run, self._name)
-        self._thread.start()
+        thread = daemon_thread(self._run, self._name)
+        thread.start()
+        self._thread = thread
 
     def _wake(self) -> None:
         self._call_soon(self._guarded(self._drain))

@@ -35,7 +35,7 @@ class DaemonThreads(Executor):
         """Run a function soon; one thread at a time may call this.
 
         Raises:
-            RuntimeError: the system has no more threads.
+            OutOfResourcesError: the process may have no more threads.
         """
         if not self._idle.acquire(blocking=False) and self._started < self._most:
             daemon_thread(self._work, f"kip848-process_{self._started}").start()

@@ -39,7 +39,7 @@ from kip848_client.client.records.data_plane import (
 )
 from kip848_client.client.records.origins import Origins
 from kip848_client.daemon_thread import daemon_thread
-from kip848_client.errors import IllegalStateError, Kip848Error
+from kip848_client.errors import IllegalStateError, Kip848Error, OutOfResourcesError
 from kip848_client.logs import LogEvent, log_event
 from kip848_client.model import ZERO_UUID, NamedPartition, OffsetAndMetadata, TopicIdPartition
 from kip848_client.wire.name_lookups import LOOKUPS
@@ -681,8 +681,12 @@ def _close(plane: RecordConsumer) -> None:
         plane.close()
         return
     closing = daemon_thread(plane.close, "kip848-close")
-    closing.start()
-    closing.join(_CLOSE_S)
+    try:
+        closing.start()
+    except OutOfResourcesError:
+        plane.close()
+    else:
+        closing.join(_CLOSE_S)
 
 
 def _of(message: Message) -> NamedPartition:

@@ -22,7 +22,7 @@ from kip848_client.client.control.request_sender import BrokerConnection
 from kip848_client.client.records.data_plane import Message
 from kip848_client.config import BootstrapServer
 from kip848_client.daemon_thread import daemon_thread
-from kip848_client.errors import ConnectionLostError, Kip848Error, ProtocolError
+from kip848_client.errors import ConnectionLostError, Kip848Error, OutOfResourcesError, ProtocolError
 from kip848_client.model import NamedPartition, OffsetAndMetadata
 from kip848_client.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
@@ -86,7 +86,10 @@ class GapCheck:
         gap = find_gap(batch, expected=expected, starts=starts)
         if gap is not None:
             self._busy = True
-            daemon_thread(self._check, "kip848-gap", gap).start()
+            try:
+                daemon_thread(self._check, "kip848-gap", gap).start()
+            except OutOfResourcesError:
+                self._busy = False  # the next gap is checked
 
     def _check(self, gap: Gap) -> None:
         try:
