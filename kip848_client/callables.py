@@ -45,6 +45,30 @@ def check_async(callback: object, *, name: str, instead: str) -> None:
         raise ConfigError(f"{name} is no async function: {instead}")
 
 
+def check_takes(callback: object, *arguments: str, name: str, hint: str = "") -> None:
+    """Refuse a callback that does not take these arguments: it would fail at each call.
+
+    Args:
+        callback: None passes, and what does not say what it takes, such as a function in C.
+        arguments: what it is called with, by names for the error.
+        hint: the way out.
+
+    Raises:
+        ConfigError: it does not.
+    """
+    try:
+        signature = inspect.signature(callback)  # type: ignore[arg-type]  # else a TypeError
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(*arguments)
+    except TypeError:
+        raise ConfigError(
+            f"{name} is called with ({', '.join(arguments)}), which {callback!r} does not take: its signature is "
+            f"{signature}{hint}"
+        ) from None
+
+
 class WrongHandlerError(Exception):
     """A handler does not do its work before it returns: no failure of a record. Callers see a `ConfigError`."""
 

@@ -22,6 +22,7 @@ from kip848_client.callables import (
     check_methods_not_async,
     check_not_async,
     check_result_not_async,
+    check_takes,
 )
 from kip848_client.client.control.connection_opener import ConnectionOpener
 from kip848_client.client.control.ownership import ForkGuard, OneThread
@@ -670,6 +671,7 @@ class Consumer(Generic[K_co, V_co]):
             slice_records=slice_records,
             slice_ms=slice_ms,
         )
+        check_takes(handler, *settings.handler_arguments, name="handler")
         ThreadProcessor(self, handler, settings, executor).run()
 
     def processing_status(self) -> ProcessingStatus | None:
@@ -1353,8 +1355,8 @@ def read_listener(
         The listener, and *on_assign*; at most one of them is not None.
 
     Raises:
-        ConfigError: the listener is of another type or has a misspelt method, a callback is not callable, or both kinds
-            are given.
+        ConfigError: the listener is of another type or has a misspelt method, a callback cannot be called with
+            (consumer, partitions), or both kinds are given.
     """
     names = " or ".join(kind.__name__ for kind in kinds)
     if isinstance(listener, type):
@@ -1370,8 +1372,13 @@ def read_listener(
         raise ConfigError(f"listener must be a {names}, or a function, got {type(listener).__name__}")
     if not all(callable(callback) for callback in given):
         raise ConfigError("on_assign, on_revoke and on_lost must be callables (consumer, partitions)")
+    for name, callback in (("on_assign", on_assign), ("on_revoke", on_revoke), ("on_lost", on_lost)):
+        check_takes(callback, "consumer", "partitions", name=name)
     if listener is not None:
         _refuse_misspelt_method(listener, kinds)
+        for name in _LISTENER_METHODS:
+            method = getattr(listener, name, None)
+            check_takes(method, "consumer", "partitions", name=f"{type(listener).__name__}.{name}")
     return listener, on_assign
 
 

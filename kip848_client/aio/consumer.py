@@ -21,7 +21,7 @@ import anyio.to_thread
 
 from kip848_client.aio.owner_thread import OwnerThread
 from kip848_client.aio.reading_task import current_task, has_returned, runs_only
-from kip848_client.callables import check_async
+from kip848_client.callables import check_async, check_takes
 from kip848_client.client.group.app_thread import QUIET_SLICE_S, SLICE_S
 from kip848_client.client.group.health import ConsumerHealth
 from kip848_client.client.group.translation import (
@@ -445,6 +445,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
             slice_records=slice_records,
             slice_ms=slice_ms,
         )
+        check_takes(handler, *settings.handler_arguments, name="handler")
         await TaskProcessor(self._consumer, self._thread, partial(self._read, processing=True), handler, settings).run()
 
     def processing_status(self) -> ProcessingStatus | None:

@@ -10,7 +10,7 @@ import anyio
 import anyio.to_thread
 
 from kip848_client.aio.worker import AsyncWorker
-from kip848_client.callables import check_async
+from kip848_client.callables import check_async, check_takes
 from kip848_client.clock import Clock
 from kip848_client.config.consumer import merge_settings
 from kip848_client.config.reader import ConfigValue
@@ -54,6 +54,8 @@ class AsyncLeaderElection(ElectionBase):
         for key, callback in (("on_elected", on_elected), ("on_lost", on_lost)):
             if callback is not None:
                 check_async(callback, name=key, instead=_USE_PLAIN)
+        check_takes(on_elected, "token", name="on_elected")
+        check_takes(on_lost, "reason", "deadline", name="on_lost")
         self._on_elected: Final = on_elected
         self._on_lost: Final = on_lost
         self._worker: Final = AsyncWorker(
@@ -97,6 +99,7 @@ class AsyncLeaderElection(ElectionBase):
             IllegalStateError: the election was started.
         """
         check_async(function, name="the runner", instead=_USE_PLAIN)
+        check_takes(function, "token", "stop", name="the runner")
         self._worker._set_runner(lambda owned, stop: function(owned.token, stop))
         return function
 

@@ -19,7 +19,7 @@ import msgspec
 from kip848_client.aio.lookout import Lookout
 from kip848_client.aio.owner_thread import teller
 from kip848_client.assignors.units.unit_interface import UnitAssignor
-from kip848_client.callables import check_async
+from kip848_client.callables import check_async, check_takes
 from kip848_client.clock import Clock
 from kip848_client.config.reader import ConfigValue
 from kip848_client.errors import IllegalStateError, ListenerError, join_names
@@ -109,6 +109,7 @@ class AsyncWorker(WorkerBase):
         for name, callback in (("on_assigned", on_assigned), ("on_revoked", on_revoked), ("on_lost", on_lost)):
             if callback is not None:
                 check_async(callback, name=name, instead=_USE_WORKER)
+                check_takes(callback, "worker", "units", name=name)
         super().__init__(config, settings, units=units, assignors=assignors, clock=clock)
         self._on_assigned: Final = on_assigned
         self._on_revoked: Final = on_revoked
@@ -133,6 +134,7 @@ class AsyncWorker(WorkerBase):
         if self._on_assigned is not None or self._on_revoked is not None:
             raise IllegalStateError("the worker has callbacks; it can have a runner or callbacks, not both")
         check_async(function, name="the runner", instead=_USE_WORKER)
+        check_takes(function, "owned", "stop", name="the runner")
         self._set_runner(function)
         return function
 

@@ -259,7 +259,7 @@ def parse_consumer_config(conf: Mapping[str, ConfigValue]) -> ConsumerConfig:
         ),
         data_plane=_data_plane(reader.conf, servers=servers, group_id=group_id) | secured,
         security=security,
-        on_commit=reader.callback("on_commit"),
+        on_commit=reader.callback("on_commit", "error", "partitions"),
         local_assignors=local_assignors,
         protocol=protocol_name,
         session_timeout_ms=session_timeout_ms,
@@ -270,10 +270,10 @@ def parse_consumer_config(conf: Mapping[str, ConfigValue]) -> ConsumerConfig:
         classic_keys=classic_keys,
         key_deserializer=_deserializer(reader, "key.deserializer"),
         value_deserializer=_deserializer(reader, "value.deserializer"),
-        on_deserialization_error=reader.callback("on_deserialization_error"),
+        on_deserialization_error=reader.callback("on_deserialization_error", "record", "error"),
     )
     for key in _DATA_PLANE_CALLBACKS:
-        reader.callback(key)
+        reader.callback(key, "event")
     _name_misspelt_keys(reader)
     reader.check()
     return parsed
@@ -320,24 +320,8 @@ def _read_session(reader: ConfigReader) -> tuple[int, int]:
 
 def _deserializer(reader: ConfigReader, key: str) -> Callable[..., object] | None:
     """A callable that takes data and context: kafka-python's and aiokafka's take data only."""
-    import inspect  # here: few configurations have one
-
-    given = reader.callback(key)
-    if given is None:
-        return None
-    try:
-        signature = inspect.signature(given)
-    except (TypeError, ValueError):  # of a function in C, for example
-        return given
-    try:
-        signature.bind(b"", None)
-    except TypeError:
-        return reader.refuse(
-            f"{key} is called with (data, context), which {given!r} does not take; "
-            "write for example lambda data, context: json.loads(data)",
-            None,
-        )
-    return given
+    hint = "; write for example lambda data, context: json.loads(data)"
+    return reader.callback(key, "data", "context", hint=hint)
 
 
 def _topic_refresh_ms(reader: ConfigReader) -> int | None:

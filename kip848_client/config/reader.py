@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, TypeAlias, TypeVar
 
-from kip848_client.callables import check_not_async
+from kip848_client.callables import check_not_async, check_takes
 from kip848_client.config.keys import is_secret
 from kip848_client.errors import ConfigError
 
@@ -145,13 +145,19 @@ class ConfigReader:
             return self.refuse(f"{key} must be one of {', '.join(allowed)}, got {self.show(key, value)}", default)
         return found
 
-    def callback(self, key: str) -> Callable[..., object] | None:
-        """A callable, or None if the key is absent. An async function is refused: it would never run."""
+    def callback(self, key: str, *arguments: str, hint: str = "") -> Callable[..., object] | None:
+        """A callable, or None if the key is absent. An async function is refused: it would never run.
+
+        Args:
+            arguments: what it is called with, and must take.
+            hint: the way out for one that does not.
+        """
         value = self.conf.get(key)
         if value is not None and not callable(value):
             return self.refuse(f"{key} must be callable, got {self.show(key, value)}", None)
         try:
             check_not_async(value, name=key)
+            check_takes(value, *arguments, name=key, hint=hint)
         except ConfigError as error:
             return self.refuse(str(error), None)
         return value

@@ -208,7 +208,7 @@ def _read_sasl(reader: ConfigReader, data_plane: dict[str, ConfigValue]) -> Sasl
     if mechanism == "OAUTHBEARER":
         from kip848_client.wire.sasl.oauth_tokens import OAuthTokens  # here: other mechanisms need nothing of it
 
-        callback = reader.callback("oauth_cb")
+        callback = reader.callback("oauth_cb", "config")
         if callback is None:
             raise ConfigError(
                 "oauth_cb is missing: sasl.mechanism=OAUTHBEARER needs a callable that takes "

@@ -40,6 +40,12 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
     slice_records: int = SLICE_RECORDS
     slice_ms: int = SLICE_MS
 
+    @property
+    def handler_arguments(self) -> tuple[str, ...]:
+        """What a handler is called with, by names."""
+        given = "record" if self.batch is None else "records"
+        return (given,) if self.transactional is None else (given, "transaction")
+
     def check(self) -> None:
         """Check the values.
 

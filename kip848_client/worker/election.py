@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Final, ParamSpec, Self, TypeAlias, TypeVar, overload
 
-from kip848_client.callables import check_not_async, check_result_not_async
+from kip848_client.callables import check_not_async, check_result_not_async, check_takes
 from kip848_client.clock import Clock
 from kip848_client.config.consumer import merge_settings
 from kip848_client.config.reader import ConfigValue
@@ -182,6 +182,8 @@ class LeaderElection(ElectionBase):
         super().__init__()
         for key, callback in (("on_elected", on_elected), ("on_lost", on_lost)):
             check_not_async(callback, name=key, instead=_USE_ASYNC)
+        check_takes(on_elected, "token", name="on_elected")
+        check_takes(on_lost, "reason", "deadline", name="on_lost")
         self._on_elected: Final = on_elected
         self._on_lost: Final = on_lost
         self._worker: Final = Worker(
@@ -233,6 +235,7 @@ class LeaderElection(ElectionBase):
             IllegalStateError: the election was started.
         """
         check_not_async(function, name="the runner", instead=_USE_ASYNC)
+        check_takes(function, "token", "stop", name="the runner")
         self._worker._set_runner(lambda owned, stop: function(owned.token, stop))
         return function
 

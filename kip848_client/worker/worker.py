@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Final, Self, TypeAlias
 
 from kip848_client.assignors.units.unit_interface import UnitAssignor
-from kip848_client.callables import check_not_async, check_result_not_async
+from kip848_client.callables import check_not_async, check_result_not_async, check_takes
 from kip848_client.clock import Clock
 from kip848_client.config.reader import ConfigValue
 from kip848_client.errors import IllegalStateError, OutOfResourcesError
@@ -82,6 +82,7 @@ class Worker(WorkerBase):
     ) -> None:
         for name, callback in (("on_assigned", on_assigned), ("on_revoked", on_revoked), ("on_lost", on_lost)):
             check_not_async(callback, name=name, instead=_USE_ASYNC_WORKER)
+            check_takes(callback, "worker", "units", name=name)
         super().__init__(config, settings, units=units, assignors=assignors, clock=clock)
         self._on_assigned: Final = on_assigned
         self._on_revoked: Final = on_revoked
@@ -211,6 +212,7 @@ class Worker(WorkerBase):
         if self._on_assigned is not None or self._on_revoked is not None:
             raise IllegalStateError("the worker has callbacks; it can have a runner or callbacks, not both")
         check_not_async(function, name="the runner", instead=_USE_ASYNC_WORKER)
+        check_takes(function, "owned", "stop", name="the runner")
         self._set_runner(function)
         return function
 

@@ -355,6 +355,13 @@ class Misspelt(ConsumerRebalanceListener):
         """Saves."""
 
 
+class TakesLess(ConsumerRebalanceListener):
+    """Its method fails in the first rebalance."""
+
+    def on_partitions_revoked(self, partitions: object) -> None:  # type: ignore[override]
+        """Saves."""
+
+
 def note(consumer: object, partitions: object) -> None:
     """Somebody's function."""
 
@@ -367,6 +374,8 @@ def note(consumer: object, partitions: object) -> None:
         (note, note, None, "on_assign twice"),
         (Listener, None, None, r"the class Listener; give an instance of it: Listener\(\)"),
         (Misspelt(), None, None, "on_partition_revoked is never called; did you mean on_partitions_revoked"),
+        (None, None, lambda partitions: None, r"on_revoke is called with \(consumer, partitions\)"),
+        (TakesLess(), None, None, r"TakesLess.on_partitions_revoked is called with \(consumer, partitions\)"),
         (7, None, None, "must be a ConsumerRebalanceListener, or a function, got int"),
         (None, None, 7, "must be callables"),
     ],

@@ -147,6 +147,13 @@ def test_a_deserializer_that_takes_only_the_data_is_refused_at_once() -> None:
     assert parse_consumer_config({**BASE, "value.deserializer": max}).value_deserializer is max  # has no signature
 
 
+@pytest.mark.parametrize("key", ["on_commit", "on_deserialization_error", "stats_cb", "error_cb"])
+def test_a_callback_that_does_not_take_its_arguments_is_refused_at_once(key: str) -> None:
+    """It would fail at each call, and librdkafka's would do so unheard."""
+    with pytest.raises(ConfigError, match=f"{key} is called with"):
+        parse_consumer_config({**BASE, key: lambda: None})
+
+
 def classic(**conf: object) -> ConsumerConfig:
     named = {key.replace("_", "."): value for key, value in conf.items()}
     return parse_consumer_config({**BASE, "group.protocol": "classic", **named})

@@ -211,6 +211,34 @@ def test_a_handler_that_cannot_be_pickled_is_refused_at_once(kip848_broker: Embe
             consumer.process(lambda _: None, executor=pool)
 
 
+def test_a_handler_that_does_not_take_its_arguments_is_refused_at_once(kip848_broker: EmbeddedBroker) -> None:
+    """A slip in the program would send every record to the dead letters; a TypeError of its body is the record's."""
+    _filled(kip848_broker, 1)
+    kip848_broker.topics.create("dead")
+    letters = DeadLetters(Producer({"bootstrap.servers": kip848_broker.bootstrap_servers}), "dead")
+
+    async def two(record: Any, other: Any) -> None: ...
+
+    async def main() -> None:
+        async with AsyncConsumer(_conf(kip848_broker)) as consumer:
+            await consumer.subscribe(["orders"])
+            with pytest.raises(ConfigError, match=r"handler is called with \(records\)"):
+                await consumer.process(two, dead_letter=letters, batch=5)  # type: ignore[arg-type]
+
+    asyncio.run(main())
+
+    def one(record: Any) -> None:
+        consumer.hand_over()
+        len(5)  # type: ignore[arg-type]
+
+    with Consumer(_conf(kip848_broker)) as consumer:
+        consumer.subscribe(["orders"])
+        with pytest.raises(ConfigError, match=r"handler is called with \(record, transaction\)"):
+            consumer.process(one, transactional=letters.producer)
+        consumer.process(one, dead_letter=letters)
+    assert len(kip848_broker.records("dead")) == 1
+
+
 def test_letters_wait_while_the_producers_queue_is_full(kip848_broker: EmbeddedBroker) -> None:
     """A burst of failures must not end process(): room comes with the next acknowledgement."""
     _filled(kip848_broker, 100)

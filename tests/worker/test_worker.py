@@ -199,6 +199,16 @@ def test_an_async_callback_is_refused(key: str) -> None:
         call(never_awaited)
 
 
+@pytest.mark.parametrize("key", ["on_assigned", "on_revoked", "on_lost", "runner"])
+def test_a_callback_that_does_not_take_its_arguments_is_refused(key: str) -> None:
+    """It would fail at each call, and no unit would ever start."""
+    conf = {"bootstrap.servers": "localhost:9092", "group.id": "g"}
+    make = functools.partial(Worker, conf, units=["a"])
+    call: Any = make().runner if key == "runner" else lambda callback: make(**{key: callback})
+    with pytest.raises(ConfigError, match=f"{key} is called with"):
+        call(lambda units: None)
+
+
 def test_callbacks_stop_before_they_start_and_hear_of_their_worker(fleet: Fleet) -> None:
     """The three-callback style: what another library needs to start and stop work."""
     calls: list[tuple[str, list[str]]] = []

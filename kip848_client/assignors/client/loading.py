@@ -9,11 +9,12 @@ import importlib
 from collections.abc import Iterable
 
 from kip848_client.assignors.client.interface import PartitionAssignor
-from kip848_client.callables import check_not_async
+from kip848_client.callables import check_not_async, check_takes
 from kip848_client.errors import ConfigError
 
 KEY = "group.local.assignors"
 _VERSIONS = range(-(2**15), 2**15)
+_METHODS = {"metadata": (), "assign": ("spec",), "on_assignment": ("error", "assignment", "group_metadata")}
 
 
 def load_assignors(given: object, *, key: str = KEY) -> tuple[PartitionAssignor, ...]:
@@ -95,8 +96,9 @@ def _imported(path: str, *, key: str) -> object:
 
 def _check(assignor: PartitionAssignor, *, key: str) -> None:
     who = _type_name(assignor)
-    for method in ("metadata", "assign", "on_assignment"):
+    for method, arguments in _METHODS.items():
         check_not_async(getattr(assignor, method), name=f"{key}: {who}.{method}")
+        check_takes(getattr(assignor, method), *arguments, name=f"{key}: {who}.{method}")
     name: object = getattr(assignor, "name", None)
     if not isinstance(name, str) or not name.strip():
         raise ConfigError(f"{key}: {who} has {'no name' if name is None else f'the name {name!r}'}; set name to a text")

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from kip848_client.callables import USE_ASYNC_CONSUMER, check_not_async, check_result_not_async
+from kip848_client.callables import USE_ASYNC_CONSUMER, check_not_async, check_result_not_async, check_takes
 from kip848_client.client.group.commit_manager import Offsets, OnCommitted
 from kip848_client.client.records.data_plane import (
     OFFSET_BEGINNING,
@@ -153,7 +153,7 @@ def check_commit_callback(on_commit: object, *, awaited: bool = False) -> None:
 
     Raises:
         ArgumentTypeError: it cannot be called.
-        ConfigError: it is an async function.
+        ConfigError: it is an async function, or takes other arguments.
     """
     if on_commit is None:
         return
@@ -161,6 +161,7 @@ def check_commit_callback(on_commit: object, *, awaited: bool = False) -> None:
         raise ArgumentTypeError(f"on_commit is a callable (error, partitions), got {on_commit!r}")
     if not awaited:
         check_not_async(on_commit, name="on_commit", instead=USE_ASYNC_CONSUMER)
+    check_takes(on_commit, "error", "partitions", name="on_commit")
 
 
 def check_leave_mode(mode: object) -> None:
