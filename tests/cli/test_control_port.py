@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import http.client
 import json
 import socket
@@ -12,8 +13,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from confluent_kafka import Producer
 
 from kip848_client import Consumer
+from kip848_client.broker.state import BrokerState
 from kip848_client.cli.serving.control_calls import calls
 from kip848_client.cli.serving.control_port import ControlPort
 from kip848_client.clock import ManualClock
@@ -189,6 +192,48 @@ def test_a_crash_and_the_clock_are_calls_too() -> None:
         assert ask("topics/list") == (200, {"orders": 1})
 
 
+def test_quotas_are_set_and_listed(ask: Ask) -> None:
+    """How a service behaves that is throttled is tested in other languages, too."""
+    assert ask("quotas/set", client_id="shop", consumer_byte_rate=10_000) == (200, None)
+    shop = {"user": None, "client_id": "shop", "ip": None, "limits": {"consumer_byte_rate": 10_000.0}}
+    assert ask("quotas/list") == (200, [shop])
+    assert ask("quotas/set", consumer_byte_rate=10_000)[1]["code"] == "INVALID_REQUEST"
+    assert ask("quotas/clear") == (200, None)
+    assert ask("quotas/list") == (200, [])
+
+
+def test_a_push_of_metrics_is_waited_for() -> None:
+    """It is the only way to see what a client in another language pushes."""
+    config = {"kip848.client.telemetry.enable": True}
+    with EmbeddedBroker({"orders": 1}, config=config) as broker, ControlPort(broker, "127.0.0.1", 0) as port:
+        ask = _asking(port)
+        assert ask("telemetry/subscribe", name="ours", metrics=["*"], interval_ms=100) == (200, None)
+        producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "client.id": "shop"})
+        producer.produce("orders", b"tea")
+        producer.flush()
+        status, push = ask("telemetry/wait_for", metric="org.apache.kafka.producer.", client_id="shop")
+        assert (status, push["client_id"], push["node_id"]) == (200, "shop", 1)
+        assert any(name.startswith("org.apache.kafka.producer.") for name in push["metric_names"])
+        assert base64.b64decode(push["otlp"])
+        assert push in ask("telemetry/list")[1]
+
+
+def test_a_share_group_is_waited_for(broker: EmbeddedBroker, ask: Ask) -> None:
+    """A queue worker's test waits until all records were handled; a group that has not begun has not handled them."""
+    assert ask("shares/wait_for", group_id="workers", timeout_s=0)[0] == 504
+    broker.produce("orders", "tea", partition=0)
+
+    def begin(state: BrokerState) -> None:
+        topic_id = state.topics.find("orders").topic_id
+        state.shares.initialize("workers", topic_id, 0, state_epoch=1, start_offset=0)
+
+    broker._on_loop(begin)
+    assert ask("shares/wait_for", group_id="workers", timeout_s=0)[0] == 504
+    status, (partition,) = ask("shares/wait_for", group_id="workers", unfinished=1)
+    assert (status, partition["topic"], partition["unfinished"]) == (200, "orders", 1)
+    assert ask("shares/wait_for", group_id="workers", unfinished=-1)[0] == 400
+
+
 def test_the_description_names_every_call(ask: Ask) -> None:
     """Programs are generated from it."""
     status, described = ask("openapi.json")
@@ -218,6 +263,7 @@ def test_answers_have_the_types_of_the_description(broker: EmbeddedBroker, ask: 
         "topics/apply_retention": {},
         "transactions/list": {},
         "shares/partitions": {"group_id": "none"},
+        "telemetry/list": {},
     }.items():
         status, answer = ask(path, **arguments)
         assert status == 200

@@ -26,6 +26,7 @@ from kip848_client.broker.controls.acls import BrokerAcls
 from kip848_client.broker.controls.clock import BrokerClock
 from kip848_client.broker.controls.groups import BrokerGroups
 from kip848_client.broker.controls.nodes import BrokerNodes
+from kip848_client.broker.controls.quotas import BrokerQuotas, ClientQuota
 from kip848_client.broker.controls.shares import BrokerShares
 from kip848_client.broker.controls.topics import BrokerTopics
 from kip848_client.broker.controls.transactions import BrokerTransactions
@@ -34,6 +35,7 @@ from kip848_client.broker.coordinators.transaction_host import TransactionSnapsh
 from kip848_client.broker.metadata.acls import Acl
 from kip848_client.broker.net.faults import FaultRule
 from kip848_client.broker.net.logged_request import LoggedRequest
+from kip848_client.broker.share.share_host import SharePartitionSnapshot
 from kip848_client.cli.serving.control_faults import ACTIONS, FaultAction, action_of
 from kip848_client.cli.serving.control_results import (
     CommittedOffset,
@@ -42,10 +44,12 @@ from kip848_client.cli.serving.control_results import (
     PartitionOffset,
     PartitionOffsets,
     PartitionRecords,
+    Push,
     Record,
     Rule,
     content,
     jsonable,
+    push_of,
     record_of,
     result_type,
     rule_of,
@@ -59,9 +63,10 @@ _ROOMS: Final[dict[str, type]] = {
     "shares": BrokerShares,
     "nodes": BrokerNodes,
     "acls": BrokerAcls,
+    "quotas": BrokerQuotas,
     "clock": BrokerClock,
 }
-_NOT_IN_JSON: Final = {"acls/remove", "shares/wait_for"}
+_NOT_IN_JSON: Final = {"acls/remove"}
 """Methods of these rooms that take objects."""
 
 
@@ -182,7 +187,7 @@ class Controls:
         records = self.broker.wait_for_records(topic, count, partition, committed=committed, timeout_s=timeout_s)
         return [record_of(record, encoding) for record in records]
 
-    # --- topics, groups, transactions, nodes, ACLs
+    # --- topics, groups, transactions, share groups, nodes, ACLs, quotas, telemetry
 
     def list_topics(self) -> dict[str, int]:
         """All topics: name to number of partitions."""
@@ -236,6 +241,17 @@ class Controls:
         """All transactional ids that producers have used."""
         return list(self.broker.transactions)
 
+    def wait_for_shares(
+        self, group_id: str, *, unfinished: int = 0, timeout_s: float = 30.0
+    ) -> list[SharePartitionSnapshot]:
+        """Wait until a share group reads partitions and has at most *unfinished* records left in them; return them."""
+
+        def holds(partitions: tuple[SharePartitionSnapshot, ...]) -> bool:
+            return bool(partitions) and sum(each.unfinished for each in partitions) <= unfinished
+
+        what = f"at most {unfinished} unfinished records"
+        return list(self.broker.shares.wait_for(group_id, holds, what=what, timeout_s=timeout_s))
+
     def list_nodes(self) -> list[NodeSnapshot]:
         """Each node, running or not: its address, its state, and the partitions that it leads."""
         return list(self.broker.nodes)
@@ -247,6 +263,41 @@ class Controls:
     def remove_acls(self) -> None:
         """Remove all ACLs."""
         self.broker.acls.remove()
+
+    def list_quotas(self) -> list[ClientQuota]:
+        """The quotas of each user, client id and address that has some."""
+        return list(self.broker.quotas)
+
+    def subscribe_telemetry(
+        self, name: str, metrics: list[str], *, interval_ms: int = 300_000, match: str = ""
+    ) -> None:
+        """Ask clients for metrics, as a CLIENT_METRICS resource of that name does.
+
+        The broker takes them with ``--set kip848.client.telemetry.enable=true``.
+
+        Args:
+            metrics: prefixes of their names; ``*`` for all.
+            interval_ms: how often, from 100 to 3,600,000.
+            match: ``client_id=shop.*,client_software_name=librdkafka``; empty for all clients.
+        """
+        self.broker.telemetry.subscribe(name, metrics, interval_ms=interval_ms, match=match)
+
+    def wait_for_push(
+        self, metric: str = "", *, client_id: str | None = None, terminating: bool = False, timeout_s: float = 30.0
+    ) -> Push:
+        """Wait until a client pushes metrics, and return the first push that matches; earlier ones count.
+
+        Args:
+            metric: how the name of one of its metrics begins.
+            terminating: only the last push of a client that ends.
+        """
+        return push_of(
+            self.broker.telemetry.wait_for(metric, client_id=client_id, terminating=terminating, timeout_s=timeout_s)
+        )
+
+    def list_pushes(self) -> list[Push]:
+        """The last 1,000 pushes of clients, oldest first."""
+        return [push_of(each) for each in self.broker.telemetry]
 
     # --- faults
 
@@ -411,9 +462,14 @@ _OWN: Final[dict[str, Callable[..., object]]] = {
     "groups/committed": Controls.committed,
     "groups/wait_for": Controls.wait_for_group,
     "transactions/list": Controls.list_transactions,
+    "shares/wait_for": Controls.wait_for_shares,
     "nodes/list": Controls.list_nodes,
     "acls/list": Controls.list_acls,
     "acls/clear": Controls.remove_acls,
+    "quotas/list": Controls.list_quotas,
+    "telemetry/subscribe": Controls.subscribe_telemetry,
+    "telemetry/wait_for": Controls.wait_for_push,
+    "telemetry/list": Controls.list_pushes,
     "faults/on": Controls.add_fault,
     "faults/list": Controls.list_faults,
     "faults/wait": Controls.wait_for_fault,
@@ -439,7 +495,9 @@ def calls() -> dict[str, Call]:
 
 
 _LEAST: Final = {
-    **dict.fromkeys(("timeout_s", "members", "epoch", "since", "partition", "timestamp_ms", "probability"), 0),
+    **dict.fromkeys(
+        ("timeout_s", "members", "epoch", "since", "partition", "timestamp_ms", "probability", "unfinished"), 0
+    ),
     **dict.fromkeys(("count", "hits", "nth", "times"), 1),
 }
 """Argument -> its smallest value. A wait for less would be over at once, or never."""

@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeAlias, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from kip848_client.broker.client_telemetry import MetricsPush
 from kip848_client.broker.net.faults import FaultRule
 from kip848_client.broker.net.logged_request import LoggedRequest
 from kip848_client.broker.topics.records import BrokerRecord
@@ -86,6 +87,18 @@ class Record(msgspec.Struct, frozen=True):
     timestamp_ms: int
 
 
+class Push(msgspec.Struct, frozen=True):
+    """A push of a client: who sent it to which node, and OpenTelemetry's ``MetricsData``, as base64."""
+
+    client_instance_id: str
+    client_id: str | None
+    principal: str
+    node_id: int
+    terminating: bool
+    metric_names: list[str]
+    otlp: str
+
+
 class Rule(msgspec.Struct, frozen=True):
     """A fault rule: to how many requests it did something, how many it holds now, and whether it is used up."""
 
@@ -122,6 +135,19 @@ class RequestLogEntry(msgspec.Struct, frozen=True):
     response_bytes: int
     request: dict[str, Any]
     response: dict[str, Any] | None
+
+
+def push_of(push: MetricsPush) -> Push:
+    """A push with its bytes as text."""
+    return Push(
+        client_instance_id=str(push.client_instance_id),
+        client_id=push.client_id,
+        principal=push.principal,
+        node_id=push.node_id,
+        terminating=push.terminating,
+        metric_names=list(push.metric_names),
+        otlp=base64.b64encode(push.otlp).decode(),
+    )
 
 
 def rule_of(number: int, rule: FaultRule) -> Rule:
