@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from kip848_client.broker.cluster.nodes import Listener
 from kip848_client.broker.config import BrokerConfig, Profile
 from kip848_client.errors import ConfigError
 
@@ -33,8 +34,10 @@ def settings_of(
     return settings
 
 
-def ports_of(*, node_id: int, nodes: int, port: int, racks: Sequence[str]) -> dict[int, int]:
-    """Node id -> its port: 0 where the first start takes a free one.
+def ports_of(
+    *, node_id: int, nodes: int, listeners: Sequence[Listener], racks: Sequence[str]
+) -> dict[int, tuple[int, ...]]:
+    """Node id -> its port at each listener: 0 where the first start takes a free one.
 
     Raises:
         ConfigError: an id, a number or a port is out of range, or there is not one rack for each node.
@@ -43,12 +46,15 @@ def ports_of(*, node_id: int, nodes: int, port: int, racks: Sequence[str]) -> di
         raise ConfigError(f"node_id {node_id} is negative")
     if not 1 <= nodes <= NODES_MAX:
         raise ConfigError(f"nodes={nodes} is not between 1 and {NODES_MAX}")
-    if not 0 <= port <= 65535 - (nodes - 1):
-        which = f"one of the ports {port} to {port + nodes - 1}" if nodes > 1 else f"port {port}"
-        raise ConfigError(f"{which} is not between 0 and 65535")
+    for port in (each.port for each in listeners):
+        if not 0 <= port <= 65535 - (nodes - 1):
+            which = f"one of the ports {port} to {port + nodes - 1}" if nodes > 1 else f"port {port}"
+            raise ConfigError(f"{which} is not between 0 and 65535")
     if racks and len(racks) != nodes:
         raise ConfigError(f"racks names {len(racks)} racks for {nodes} node(s); give one for each, or none")
-    return {node_id + place: port + place if port else 0 for place in range(nodes)}
+    return {
+        node_id + place: tuple(each.port + place if each.port else 0 for each in listeners) for place in range(nodes)
+    }
 
 
 def topic_counts(topics: object) -> dict[str, int]:

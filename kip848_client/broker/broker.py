@@ -165,7 +165,7 @@ class EmbeddedBroker:
         self._sasl = sasl
         self._apis: Final = ApiTable(extensions=self.config.extensions | ({"sasl"} if sasl is not None else set()))
         self.node_id: Final = node_id
-        self._ports = ports_of(node_id=node_id, nodes=nodes, port=port, racks=racks)
+        self._ports = ports_of(node_id=node_id, nodes=nodes, listeners=self._listeners, racks=racks)
         self._racks: Final = tuple(racks)
         self._topics_at_start: dict[str, int] = topic_counts(topics)
         self._data_dir: Final = Path(data_dir) if data_dir is not None else None
@@ -275,18 +275,38 @@ class EmbeddedBroker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """``host:port`` of every node at its first listener; complete once the broker has been started."""
-        listener = self._listeners[0]
+        """``host:port`` of every node at its first listener.
+
+        Raises:
+            IllegalStateError: the broker takes a free port, and was never started.
+        """
+        return self._servers_at(0)
+
+    @property
+    def all_bootstrap_servers(self) -> tuple[str, ...]:
+        """`bootstrap_servers` at each listener: the first one, and then those of *listeners*.
+
+        Raises:
+            IllegalStateError: as of `bootstrap_servers`.
+        """
+        return tuple(map(self._servers_at, range(len(self._listeners))))
+
+    def _servers_at(self, number: int) -> str:
+        listener = self._listeners[number]
         told = listener.advertised_host or listener.host
         host = f"[{told}]" if ":" in told else told
         first = listener.advertised_port
-        ports = self._ports.values() if first is None else range(first, first + len(self._ports))
+        ports = [each[number] for each in self._ports.values()]
+        if first is not None:
+            ports = list(range(first, first + len(ports)))
+        if 0 in ports:
+            raise IllegalStateError("the broker has no port yet: it takes a free one in start(); call that first")
         return ",".join(f"{host}:{port}" for port in ports)
 
     @property
     def port(self) -> int:
         """The port of the first node; 0 before the first start if none was asked for."""
-        return self._ports[self.node_id]
+        return self._ports[self.node_id][0]
 
     @property
     def repairs(self) -> tuple[Repair, ...]:
@@ -467,7 +487,8 @@ class EmbeddedBroker:
         )
         started = await start_up.run(kept, nodes, thread)
         self._topics_at_start = {}
-        self._events.started(kept.topics, kept.repairs, bootstrap_servers=self.bootstrap_servers, nodes=nodes.ports)
+        ports = {node.node_id: node.port for node in nodes}
+        self._events.started(kept.topics, kept.repairs, bootstrap_servers=self.bootstrap_servers, nodes=ports)
         return started
 
     def _open_kept(self) -> Kept:

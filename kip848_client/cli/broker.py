@@ -144,6 +144,7 @@ def run(arguments: argparse.Namespace) -> int:
                 print(f"kip848 broker: repaired: {repair}", file=sys.stderr)
             told = {
                 "bootstrap_servers": broker.bootstrap_servers,
+                "listeners": broker.all_bootstrap_servers,
                 "security_protocol": broker.security_protocol,
                 "node_id": arguments.node_id,
                 "pid": os.getpid(),
@@ -154,7 +155,8 @@ def run(arguments: argparse.Namespace) -> int:
             if arguments.ready_file is not None:
                 write_whole(arguments.ready_file, ready + "\n")
             also = f", control on {told['control']}" if control is not None else ""
-            print(ready if arguments.json else f"serving on {broker.bootstrap_servers}{also}; Ctrl-C stops", flush=True)
+            where = " and ".join(broker.all_bootstrap_servers)
+            print(ready if arguments.json else f"serving on {where}{also}; Ctrl-C stops", flush=True)
             # In turns: on Python without the GIL a signal that comes as a wait begins is noticed only when it ends.
             while not stopped.wait(_SIGNAL_SEEN_S):
                 pass

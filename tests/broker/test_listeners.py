@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from kip848_client.cli.broker import parse_listener
-from kip848_client.errors import ConfigError
+from kip848_client.errors import ConfigError, IllegalStateError
 from kip848_client.testing import EmbeddedBroker, Listener
 
 
@@ -31,6 +31,20 @@ def test_the_published_port_is_told_where_it_differs() -> None:
         assert broker.bootstrap_servers == "kafka:19092"
         assert _told(f"127.0.0.1:{broker.port}") == {("kafka", 19092)}
     assert parse_listener("0.0.0.0:9092=localhost:19092") == Listener("0.0.0.0", 9092, "localhost", 19092)
+
+
+def test_the_free_port_of_a_further_listener_can_be_learned_and_is_kept() -> None:
+    """A port that no client can know of serves none; and after a restart it would be another one, or refused."""
+    broker = EmbeddedBroker(listeners=[Listener("127.0.0.1", advertised_host="localhost")])
+    with pytest.raises(IllegalStateError, match=r"call that first"):
+        _ = broker.bootstrap_servers
+    with broker:
+        _, second = told = broker.all_bootstrap_servers
+        assert second == f"localhost:{_port_of(broker, 1)}"
+        broker.stop()
+        broker.start()
+        assert broker.all_bootstrap_servers == told
+        assert _told(second) == {("localhost", _port_of(broker, 1))}
 
 
 def test_a_network_is_trusted_only_on_demand() -> None:

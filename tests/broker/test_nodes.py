@@ -682,7 +682,7 @@ def test_a_folder_of_several_nodes_serves_a_single_one_and_the_other_way_round(t
             leaders = {broker.nodes.leader(TOPIC, number) for number in range(3)}
             assert leaders == set(range(1, nodes + 1))
             coordinator = broker.nodes.coordinator(group="g")
-            address = f"127.0.0.1:{broker._ports[coordinator]}"
+            address = f"127.0.0.1:{broker._ports[coordinator][0]}"
             with RawConnection(address) as connection:
                 assert heartbeat(connection, "g", epoch=0).error_code == 0
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import msgspec
 
-from kip848_client.errors import ConfigError, OutOfResourcesError
+from kip848_client.errors import ConfigError, Kip848Error, OutOfResourcesError
 
 if TYPE_CHECKING:
     from kip848_client.broker.net.server import Server
@@ -97,15 +97,16 @@ class Node:
 
     Args:
         place: in the order of the nodes, from 0.
-        port: of the first listener; 0 takes a free one in `bind`.
+        ports: of each listener; 0 takes a free one in `bind`.
     """
 
-    def __init__(self, node_id: int, *, listeners: Sequence[Listener], place: int, port: int, rack: str | None) -> None:
+    def __init__(
+        self, node_id: int, *, listeners: Sequence[Listener], place: int, ports: Sequence[int], rack: str | None
+    ) -> None:
         self.node_id: Final = node_id
         self.rack: Final = rack
         self._doors: Final = tuple(
-            _Door(each, place=place, port=port if not number or not each.port else each.port + place)
-            for number, each in enumerate(listeners)
+            _Door(each, place=place, port=port) for each, port in zip(listeners, ports, strict=True)
         )
         self.server: Server | None = None
 
@@ -122,6 +123,11 @@ class Node:
     def port(self) -> int:
         """The port of the first listener; 0 until it is bound, if it takes a free one."""
         return self._doors[0].port
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        """`port` of each listener."""
+        return tuple(door.port for door in self._doors)
 
     @property
     def state(self) -> NodeState:
@@ -190,16 +196,16 @@ class Nodes:
     """All nodes of one cluster, by id.
 
     Args:
-        node_ids: ascending, each with its port at the first listener; 0 takes a free one.
+        node_ids: ascending, each with its port at each listener; 0 takes a free one.
         racks: of the nodes, in the same order; empty if they have none.
     """
 
     def __init__(
-        self, node_ids: Mapping[int, int], listeners: Sequence[Listener], *, racks: Sequence[str] = ()
+        self, node_ids: Mapping[int, Sequence[int]], listeners: Sequence[Listener], *, racks: Sequence[str] = ()
     ) -> None:
         self._nodes: Final = {
-            node_id: Node(node_id, listeners=listeners, place=place, port=port, rack=racks[place] if racks else None)
-            for place, (node_id, port) in enumerate(node_ids.items())
+            node_id: Node(node_id, listeners=listeners, place=place, ports=ports, rack=racks[place] if racks else None)
+            for place, (node_id, ports) in enumerate(node_ids.items())
         }
 
     def __iter__(self) -> Iterator[Node]:
@@ -222,20 +228,21 @@ class Nodes:
         return self._nodes.get(node_id)
 
     @property
-    def ports(self) -> dict[int, int]:
-        """Node id -> its port."""
-        return {node.node_id: node.port for node in self}
+    def ports(self) -> dict[int, tuple[int, ...]]:
+        """Node id -> its port at each listener."""
+        return {node.node_id: node.ports for node in self}
 
     def bind(self) -> None:
         """Take all ports.
 
         Raises:
             ConfigError: one is taken; all others are given back.
+            OutOfResourcesError: the process may open no more files; likewise.
         """
         try:
             for node in self:
                 node.bind()
-        except ConfigError:
+        except Kip848Error:
             self.close()
             raise
 
