@@ -274,7 +274,7 @@ async def test_nothing_is_read_for_a_task_that_does_not_ask(broker: EmbeddedBrok
     async with new_consumer(broker) as consumer:
         await consumer.subscribe(["orders"])
         assert await consumer.poll() is not None
-        await anyio.sleep(0.05)
+        await anyio.sleep(0.05)  # time in which it would read ahead
         assert len(consumer._ready) < 256
         assert (await consumer.position(PARTITIONS[:1]))[0].offset == 1
 

@@ -30,7 +30,7 @@ async def test_a_cancelled_task_commits_is_told_and_leaves(broker: EmbeddedBroke
     notes = Notes()
 
     async def save(consumer: AsyncConsumer, partitions: list[TopicPartition]) -> None:
-        await anyio.sleep(0.05)
+        await anyio.sleep(0.05)  # it takes time to save
         await consumer.commit(asynchronous=False)
         notes.told.append("saved")
 
@@ -230,7 +230,7 @@ async def main():
     conf = {"bootstrap.servers": sys.argv[1], "group.id": "g", "client.id": "victim", "auto.offset.reset": "earliest"}
     async with AsyncConsumer(conf) as consumer:
         async def revoked(consumer, partitions):
-            await anyio.sleep(0.01)
+            await anyio.sleep(0.01)  # a listener that takes time
             print("revoked", flush=True)
         async def assigned(consumer, partitions):
             print("assigned", flush=True)

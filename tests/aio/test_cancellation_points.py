@@ -17,7 +17,7 @@ import pytest
 from kip848_client import EmbeddedBroker, MemberState, TopicPartition
 from kip848_client.aio.consumer import AsyncConsumer
 from kip848_client.faults.actions import delay
-from tests.aio.world import Notes, committed, new_consumer, poll_until, read, state_of_group
+from tests.aio.world import Notes, committed, new_consumer, poll_until, read, state_of_group, until
 from tests.interop.client.drive import Produce, keys_of
 from tests.support.driving import Key, key
 
@@ -85,7 +85,7 @@ async def by_asyncio(call: Awaitable[ResultT], point: int) -> ResultT | None:
     result: ResultT | None = None
     try:
         result = await observed
-        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # a cancellation of the last step arrives here
     except asyncio.CancelledError:
         assert observed.count >= point
         task.uncancel()
@@ -116,8 +116,8 @@ async def with_its_wake_up(call: Awaitable[ResultT], point: int) -> ResultT | No
     result: ResultT | None = None
     try:
         result = await Observed(call, {point: cancel_with_the_wake_up})
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # a cancellation of the last step is called for in the next turn ...
+        await asyncio.sleep(0)  # ... and arrives in the one after it
     except asyncio.CancelledError:
         assert fired
         task.uncancel()
@@ -197,7 +197,7 @@ async def test_a_close_that_is_cancelled_anywhere_leaves_the_group(
     notes = Notes()
 
     async def wait(_: AsyncConsumer, partitions: list[TopicPartition]) -> None:
-        await anyio.sleep(0.01)
+        await anyio.sleep(0.01)  # a listener that takes time
 
     notes.acts = {"revoked": wait}
     consumer = new_consumer(broker)
@@ -206,9 +206,7 @@ async def test_a_close_that_is_cancelled_anywhere_leaves_the_group(
     await way(consumer.close(), point)
     await consumer.close()
     assert notes.told == ["assigned 0 1 2 3", "revoked 0 1 2 3"]
-    with anyio.fail_after(60):
-        while state_of_group(broker) != "Empty":  # noqa: ASYNC110
-            await anyio.sleep(0.005)
+    await until(lambda: state_of_group(broker) == "Empty")
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
@@ -239,7 +237,7 @@ async def test_ctrl_c_while_a_time_limit_ends_a_call_is_not_taken_for_that_limit
                 observed = Observed(calls.get(call, consumer.poll)(), {1: scope.cancel, second: task.cancel})
                 try:
                     await observed
-                    await asyncio.sleep(0)
+                    await asyncio.sleep(0)  # a cancellation of the last step arrives here
                 except asyncio.CancelledError:
                     heard = task.cancelling() > 0 and observed.count >= second
                     if not heard:

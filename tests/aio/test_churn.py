@@ -36,11 +36,11 @@ class Member(AsyncConsumerRebalanceListener):
         self.in_hand: list[tuple[int, int]] = []
 
     async def on_partitions_assigned(self, consumer: AsyncConsumer, partitions: list[TopicPartition]) -> None:
-        await anyio.sleep(self.rng.choice([0, 0.001, 0.01]))
+        await anyio.sleep(self.rng.choice([0, 0.001, 0.01]))  # a listener that takes time
         self.owned.update(partition.partition for partition in partitions)
 
     async def on_partitions_revoked(self, consumer: AsyncConsumer, partitions: list[TopicPartition]) -> None:
-        await anyio.sleep(self.rng.choice([0, 0.001, 0.01]))
+        await anyio.sleep(self.rng.choice([0, 0.001, 0.01]))  # a listener that takes time
         if self.rng.random() < 0.3:
             await consumer.commit(asynchronous=False)
         self.owned.difference_update(partition.partition for partition in partitions)
@@ -97,7 +97,7 @@ class Churn:
                 producer.produce("orders", b"x", partition=partition)
                 self.written[partition] += 1
             producer.poll(0)
-            await anyio.sleep(0.002)
+            await anyio.sleep(0.002)  # this is the rate
         assert await anyio.to_thread.run_sync(producer.flush, 10) == 0
 
     async def work(self, number: int) -> None:
@@ -132,7 +132,7 @@ async def test_every_record_is_handled_exactly_once(broker: EmbeddedBroker, seed
         tasks.start_soon(churn.write)
         for number in range(MEMBERS):
             tasks.start_soon(churn.work, number)
-        await anyio.sleep(CHURN_S)
+        await anyio.sleep(CHURN_S)  # so long members come and go
         churn.over = True
     async with new_consumer(broker) as rest:
         await rest.subscribe(["orders"])

@@ -84,7 +84,8 @@ async def main():
             await split()
         if moment == "reading":
             tasks.start_soon(consumer.poll)
-            await anyio.sleep(0.05)
+            while consumer._thread.idle:
+                await anyio.sleep(0)  # the other task has its turn, and hands in poll()
             await split()
             tasks.cancel_scope.cancel()
         print("read", message.offset(), consumer.state.name, flush=True)

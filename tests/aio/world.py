@@ -66,7 +66,7 @@ async def until(condition: Callable[[], object]) -> None:
     """Wait for *condition*, while other tasks run."""
     with anyio.fail_after(TIMEOUT_S):
         while not condition():  # noqa: ASYNC110  what changes is in other threads and processes
-            await anyio.sleep(0.005)
+            await anyio.sleep(0.005)  # nothing signals the awaited state: it is asked again until the limit
 
 
 def new_consumer(broker: EmbeddedBroker, *, journal: Journal | None = None, **conf: ConfigValue) -> AsyncConsumer:

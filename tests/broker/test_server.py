@@ -412,7 +412,7 @@ def test_a_client_that_connects_while_the_server_stops_leaves_no_socket_open() -
         await server.start(listening)
         with socket.create_connection(listening.getsockname(), timeout=TIMEOUT_S):
             for _ in range(turns):
-                await asyncio.sleep(0)
+                await asyncio.sleep(0)  # a turn of the loop
             await server.stop()
 
     with warnings.catch_warnings(record=True) as seen:

@@ -50,7 +50,7 @@ def test_tasks_run_at_once_and_in_the_order_of_their_keys(
                 nonlocal most, running
                 running += 1
                 most = max(most, running)
-                await anyio.sleep(0.001)
+                await anyio.sleep(0.001)  # it takes time, so that handlers overlap
                 running -= 1
                 seen[message.key()].append(message.offset())
                 if sum(map(len, seen.values())) == 200:
@@ -141,7 +141,7 @@ def test_a_rebalance_lets_running_handlers_end(kip848_broker: EmbeddedBroker) ->
         consumers = [AsyncConsumer(_conf(kip848_broker)) for _ in range(2)]
 
         async def handle(message: Any) -> None:
-            await anyio.sleep(0.005)
+            await anyio.sleep(0.005)  # it takes time, so that partitions move with records in hand
             with lock:
                 handled.append((message.partition(), message.offset()))
                 if len(handled) == 60:

@@ -80,7 +80,7 @@ def test_a_call_of_a_handler_is_a_span_of_the_trace_of_its_producer(kip848_broke
 
             async def handle(message: Any) -> None:
                 with tracer.start_as_current_span("call"):
-                    await asyncio.sleep(0)
+                    await asyncio.sleep(0)  # other handlers run inside the span
                 if message.offset() == 1:
                     consumer.hand_over()
 

@@ -48,7 +48,7 @@ def test_the_callback_runs_on_a_daemon_thread_while_the_loop_goes_on() -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(make, Credentials(SaslSettings("OAUTHBEARER", token=fetch), token_timeout_ms=10_000))
             while not seen:  # noqa: ASYNC110  set by a thread
-                await anyio.sleep(0.001)
+                await anyio.sleep(0.001)  # asked again until the time limit of the test
             release.set()  # set by the loop, which is therefore free
 
     anyio.run(main)

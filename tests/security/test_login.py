@@ -122,7 +122,7 @@ async def ended(connection: Connection) -> ConnectionLostError:
 async def until(predicate: Callable[[], bool]) -> None:
     with anyio.fail_after(60):
         while not predicate():  # noqa: ASYNC110  what is awaited has no event
-            await anyio.sleep(0.002)
+            await anyio.sleep(0.002)  # asked again until the limit
 
 
 async def test_a_login_comes_before_the_first_request() -> None:
@@ -251,7 +251,7 @@ async def test_a_session_without_an_end_is_not_renewed() -> None:
         await until(lambda: broker.logins == 2)
         for _ in range(30):
             await connection.send(HEARTBEAT, timeout_ms=LONG_MS)
-            await anyio.sleep(0.005)
+            await anyio.sleep(0.005)  # time in which another login would come
     assert broker.logins == 2
 
 

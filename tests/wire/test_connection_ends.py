@@ -59,11 +59,11 @@ async def test_a_connection_that_is_given_up_leaves_no_socket_open() -> None:
                 dial("127.0.0.1", port, peer="p", context=None, protocol=asyncio.Protocol())
             )
             for _ in range(turns):
-                await asyncio.sleep(0)
+                await asyncio.sleep(0)  # a turn of the loop
             connecting.cancel()
             await asyncio.wait([connecting])
         del connecting
-        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # the last transport closes in the next turn
         gc.collect()
     assert not [warning for warning in told if issubclass(warning.category, ResourceWarning)]
 
