@@ -140,9 +140,17 @@ def test_every_thread_has_a_context_of_its_own() -> None:
         str(path)
         for path, tree in _files().items()
         for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "threading.Thread"
+        if "threading.Thread" in (*_called(node), *_derived_from(node))
     ]
     assert faults == [str(PACKAGE / "daemon_thread.py")]
+
+
+def _called(node: ast.AST) -> list[str]:
+    return [ast.unparse(node.func)] if isinstance(node, ast.Call) else []
+
+
+def _derived_from(node: ast.AST) -> list[str]:
+    return [ast.unparse(base) for base in node.bases] if isinstance(node, ast.ClassDef) else []
 
 
 def test_every_file_says_what_it_is_for() -> None:
