@@ -101,7 +101,7 @@ def a_broker(
     registry = TopicRegistry(data_dir, new_id=lambda: next(ids), message_bytes_max=parsed.message_bytes_max)
     for name, partitions in (topics or {}).items():
         registry.create(name, partitions)
-    nodes = Nodes({1: 9092}, [Listener("127.0.0.1")])
+    nodes = Nodes({1: (9092,)}, [Listener("127.0.0.1")])
     cleaner = LogCleaner(
         registry,
         clock=clock,
