@@ -15,7 +15,7 @@ import struct
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from types import MappingProxyType
-from typing import Final, TypeVar, cast
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 import anyio
 import anyio.abc
@@ -32,9 +32,11 @@ from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.codec import decode_response, encode_request, frame, peek_correlation_id, refused_size
 from kip848_client.wire.connection_end import Answer, ConnectionEnd, told
 from kip848_client.wire.dialling import agree_on_versions, dial
-from kip848_client.wire.sasl.mechanism import MakeSaslClient, SaslClient
 from kip848_client.wire.schema import Request, Response
 from kip848_client.wire.tls_failures import explain_alert
+
+if TYPE_CHECKING:
+    from kip848_client.wire.sasl.mechanism import MakeSaslClient, SaslClient
 
 ResponseT = TypeVar("ResponseT", bound=Response)
 

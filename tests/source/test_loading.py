@@ -16,6 +16,7 @@ WHEN_NEEDED = {
     "kip848_client.coordinator",
     "kip848_client.member.classic.classic_protocol",
     "kip848_client.simulation",
+    "kip848_client.wire.sasl",
     "kip848_client.wire.sasl.authentication",
     "kip848_client.wire.compiler.explain",
     "kip848_client.wire.sasl.scram",

@@ -46,7 +46,6 @@ from kip848_client.errors import (
     error_for_code,
 )
 from kip848_client.model import NamedPartition, OffsetAndMetadata
-from kip848_client.wire.sasl.oauth_tokens import OAuthTokens
 
 __all__ = [
     "LIBRDKAFKA_CLOSED",
@@ -121,9 +120,11 @@ def create_record_consumer(conf: Mapping[str, ConfigValue]) -> RecordConsumer:
     # be lost: then it is noticed here, before anything is joined.
     import confluent_kafka.admin
 
-    tokens = conf.get("oauth_cb")
-    if isinstance(tokens, OAuthTokens):
-        tokens.token()  # confluent_kafka would wait ten seconds for it, and then not say why there is none
+    if (tokens := conf.get("oauth_cb")) is not None:
+        from kip848_client.wire.sasl.oauth_tokens import OAuthTokens  # here: other logins need nothing of it
+
+        if isinstance(tokens, OAuthTokens):
+            tokens.token()  # confluent_kafka would wait ten seconds for it, and then not say why there is none
     # Without a logger librdkafka writes to stderr, past the application's logs.
     # By default it would commit its positions, to a group that it is not in.
     settings = {"logger": logging.getLogger(LIBRDKAFKA_LOGGER), **conf, "enable.auto.commit": False}
