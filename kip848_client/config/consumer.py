@@ -403,7 +403,8 @@ def _data_plane(
     # With Nagle the second request on a connection waits up to 40 ms until the peer's kernel acknowledges the first.
     data_plane.setdefault("socket.nagle.disable", True)
     # librdkafka connects to no second broker for half of this (11 ms at least): the one that bootstrap.servers names
-    # counts, so that it cost the first fetch 50 ms. It doubles with each failure in any case.
+    # counts, so that it cost the first fetch 50 ms. With it a broker that is away is tried 72 times a second, with
+    # librdkafka's 100 ms 19 times: while it looks for the cluster reconnect.backoff.max.ms does not slow it down.
     data_plane.setdefault("reconnect.backoff.ms", 20)
     data_plane.update(
         {
