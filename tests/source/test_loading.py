@@ -22,6 +22,7 @@ WHEN_NEEDED = {
     "kip848_client.wire.sasl.scram",
     "kip848_client.wire.sasl.session",
     "kip848_client.wire.tls",
+    "anyio.lowlevel",
     "anyio.streams.tls",
     "ctypes",
     "importlib.metadata",

@@ -14,7 +14,6 @@ from typing import Final, TypeVar
 
 import anyio
 import anyio.abc
-import anyio.lowlevel
 
 from kip848_client.client.control.request_sender import BrokerConnection, RequestSender
 from kip848_client.errors import ConnectionLostError
@@ -175,6 +174,8 @@ class CoordinatorManager:
                     self._paused.discard(scope)
 
     async def _end_pause(self) -> None:
+        import anyio.lowlevel  # here, because throttling is rare
+
         self._pause_ends_s = 0.0
         for scope in self._paused:
             scope.cancel()  # ends the wait only; the request goes on

@@ -110,7 +110,7 @@ class RequestSender:
         rebootstraps: whether the bootstrap servers are asked again once nodes of the cluster are known
             (metadata.recovery.strategy).
         asks_cluster: ask the first broker for its cluster, because nothing else tells it to `learn_nodes`.
-        sleep: waits between attempts; takes seconds.
+        sleep: waits between attempts, instead of `anyio.sleep`; takes seconds.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class RequestSender:
         setup_timeout_ms: int = 30_000,
         rebootstraps: bool = True,
         asks_cluster: bool = False,
-        sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
+        sleep: Callable[[float], Awaitable[None]] | None = None,
     ) -> None:
         self._bootstrap: Final = tuple(bootstrap)
         self._open_connection = open_connection
@@ -138,7 +138,7 @@ class RequestSender:
         self._setup_timeout_ms = setup_timeout_ms
         self._rebootstraps: Final = rebootstraps
         self._asks_cluster: Final = asks_cluster
-        self._sleep = sleep
+        self._sleep = sleep or anyio.sleep  # here, because it loads more of anyio
         self._cluster_id: str | None = None
         self._nodes: dict[int, BrokerNode] = {}
         self._by_node: dict[int, BrokerConnection] = {}
