@@ -34,7 +34,7 @@
     ├── TransactionAbortedError     a transaction was aborted; its records are read again
     ├── TransactionFailedError      the producer cannot go on: end the process
     │   └── ProducerFencedError     another process has taken its transactional.id
-    ├── NoOffsetForPartitionError   no committed offset and auto.offset.reset=none
+    ├── NoOffsetForPartitionError   no committed offset and auto.offset.reset=none: .partitions
     ├── OffsetOutOfRangeError       no record at the position and auto.offset.reset=none: .partition, .offset
     └── BrokerError                 a Kafka error code: .code, .retriable, .fatal
         ├── FencedError             the member was removed or is behind; it rejoins by itself
@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     from confluent_kafka import KafkaException as _KafkaExceptionLater
 
     from kip848_client.client.records.message import Message
+    from kip848_client.model import NamedPartition
 else:
 
     class _KafkaExceptionLater(Exception):
@@ -335,15 +336,15 @@ class NoOffsetForPartitionError(Kip848Error):
     """A partition has neither a committed offset nor a reset policy.
 
     Args:
-        partitions: ``topic-partition`` names, sorted.
+        partitions: sorted; ``seek(TopicPartition(*partition, offset))`` says where to begin.
     """
 
     librdkafka_code = -140  # _AUTO_OFFSET_RESET
 
-    def __init__(self, partitions: Iterable[str]) -> None:
+    def __init__(self, partitions: Iterable[NamedPartition]) -> None:
         self.partitions: Final = tuple(sorted(partitions))
         super().__init__(
-            f"no committed offset for {join_names(self.partitions)} and auto.offset.reset is none; "
+            f"no committed offset for {join_names(map(str, self.partitions))} and auto.offset.reset is none; "
             "seek() to a position or set auto.offset.reset to earliest or latest"
         )
 
@@ -352,13 +353,13 @@ class OffsetOutOfRangeError(Kip848Error):
     """A partition has no record at the position, and no reset policy.
 
     Args:
-        partition: ``topic-partition``.
+        partition: ``seek(TopicPartition(*error.partition, offset))`` says where to go on.
         offset: the position; records before it were deleted, or it is behind the end.
     """
 
     librdkafka_code = -140  # _AUTO_OFFSET_RESET
 
-    def __init__(self, partition: str, *, offset: int) -> None:
+    def __init__(self, partition: NamedPartition, *, offset: int) -> None:
         self.partition: Final = partition
         self.offset: Final = offset
         super().__init__(

@@ -144,7 +144,8 @@ class _Client:
             from kip848_client.client.records.data_plane import create_record_consumer  # here: it loads librdkafka
 
             asked = {key: parsed.data_plane[key] for key in ("bootstrap.servers", "group.id", *sorted(unlisted))}
-            create_record_consumer(asked).close()  # refuses what a consumer refuses
+            # It refuses what a consumer refuses. A key of a producer is no mistake here, of which it would warn.
+            create_record_consumer({**asked, "log_level": 2}).close()
         self._thread: Final = _LoopThread(parsed, await_broker=await_broker)
         weakref.finalize(self, self._thread.stop)
 

@@ -116,6 +116,15 @@ def test_lines_become_records_with_keys(
     ]
 
 
+def test_a_setting_of_a_producer_brings_no_warning(
+    kip848_broker: EmbeddedBroker, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The look whether a broker answers is a consumer's; librdkafka said that it ignores what `--timeout` sets."""
+    kip848_broker.topics.create("orders")
+    assert run(kip848_broker, "produce", "orders", "x", "--timeout", "9") == 0
+    assert capfd.readouterr().err == "1 record written\n"
+
+
 def test_what_records_prints_produce_takes(
     kip848_broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:

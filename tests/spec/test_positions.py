@@ -342,7 +342,7 @@ def test_r99_without_a_policy_the_application_decides(cure: str) -> None:
     member.answer_fetch()
     (surfaced,) = member.emitted(SurfaceError)
     assert isinstance(surfaced.error, NoOffsetForPartitionError)
-    assert surfaced.error.partitions == ("t-0",)
+    assert surfaced.error.partitions == (("t", 0),)
     if cure == "seek":
         member.step(PositionSet(T0, OffsetAndMetadata(9)))
     else:
@@ -376,7 +376,7 @@ def test_r100_without_a_policy_it_is_an_error() -> None:
     member.step(PositionLost(T0, OffsetAndMetadata(5)))
     (surfaced,) = member.emitted(SurfaceError)
     assert isinstance(surfaced.error, OffsetOutOfRangeError)
-    assert (surfaced.error.partition, surfaced.error.offset) == ("t-0", 5)
+    assert (surfaced.error.partition, surfaced.error.offset) == (("t", 0), 5)
     assert surfaced.error.librdkafka_code == NoOffsetForPartitionError.librdkafka_code
     member.step(PositionSet(T0, OffsetAndMetadata(8)))
     assert member.history[-1] == "fetch(t-0@8)"

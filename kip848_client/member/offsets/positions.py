@@ -185,7 +185,7 @@ class Positions:
         is_new = at_committed and bool(self._new.is_new(slot.partition))
         reset_to = self._policy(is_new=is_new)
         if reset_to is None:
-            error = OffsetOutOfRangeError(str(event.partition), offset=event.position.offset)
+            error = OffsetOutOfRangeError(event.partition, offset=event.position.offset)
             self._context.surface(error, key=event.partition)
         else:
             self._reset(slot, reset_to)
@@ -313,7 +313,7 @@ class Positions:
                 self._reset(slot, reset_to)
         if nowhere:
             self._retry(nowhere, _Stage.LOOK_UP)
-            missing = NoOffsetForPartitionError(str(slot.partition) for slot in nowhere)
+            missing = NoOffsetForPartitionError(slot.partition.topic_partition for slot in nowhere)
             self._context.surface(missing, key=missing.partitions)
 
     def _decide(self) -> None:

@@ -150,10 +150,9 @@ class ApplicationLoop:
         if isinstance(error, NoOffsetForPartitionError):
             self._consumer.later(0, lambda: self._seek_to_beginning(error.partitions))
 
-    def _seek_to_beginning(self, names: Iterable[str]) -> None:
-        wanted = frozenset(names)
-        for partition in sorted(self._consumer.assignment()):
-            if str(partition) in wanted:
+    def _seek_to_beginning(self, partitions: Iterable[NamedPartition]) -> None:
+        for partition in partitions:
+            if partition in self._consumer.assignment():
                 self._consumer.step(PositionSet(partition, OffsetAndMetadata(EARLIEST_TIMESTAMP)))
 
     def pump(self) -> None:

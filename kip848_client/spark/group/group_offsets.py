@@ -67,7 +67,7 @@ def begin_at_committed(
     committed = group.committed(partitions)
     others = partitions - committed.keys()
     if others and reset == "none":
-        raise NoOffsetForPartitionError(str(partition) for partition in others)
+        raise NoOffsetForPartitionError(others)
     known = {partition: at.offset for partition, at in committed.items()}
     age_ms = duration_ms(reset)
     place: Place = Edge.EARLIEST if reset == "earliest" else Edge.LATEST
