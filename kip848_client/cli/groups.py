@@ -57,6 +57,12 @@ from kip848_client.plain_text import counted, printable
 _Answer: TypeAlias = GroupListing | GroupDescription | WorkerGroupDescription | GroupLag | Overview | str
 _Held: TypeAlias = Mapping[str, Mapping[NamedPartition, int]]
 
+_TYPES: Final = ("consumer", "classic", "share", "streams", "connect")
+_STATES: Final = (
+    *("Assigning", "CompletingRebalance", "Dead", "Empty"),
+    *("NotReady", "PreparingRebalance", "Reconciling", "Stable"),
+)
+
 _MODULES: Final = {
     "export": "groups_export",
     "record": "groups_record",
@@ -93,9 +99,20 @@ def _declare(name: str, action: argparse.ArgumentParser) -> None:
         action.add_argument("topics", metavar="TOPIC", nargs="*", help="say which of these names it matches")
         return
     elif name == "list":
-        action.add_argument("--state", action="append", default=[], help="in this state only; may be repeated")
+        action.add_argument(
+            "--state",
+            metavar="STATE",
+            type=functools.partial(_as_written, known=_STATES),
+            choices=_STATES,
+            action="append",
+            default=[],
+            help="in this state only, such as Stable or Empty; may be repeated",
+        )
         action.add_argument(
             "--type",
+            metavar="TYPE",
+            type=functools.partial(_as_written, known=_TYPES),
+            choices=_TYPES,
             action="append",
             default=[],
             help="consumer, classic, share, streams or connect; may be repeated",
@@ -123,6 +140,11 @@ def _declare(name: str, action: argparse.ArgumentParser) -> None:
     if name not in {"record", "watch", "export"}:
         action.add_argument("--json", action="store_true", help="print one JSON object")
     add_client_arguments(action)
+
+
+def _as_written(text: str, known: Sequence[str]) -> str:
+    """The one of *known* that *text* means, whatever its case; else *text*, which is refused."""
+    return next((one for one in known if one.lower() == text.lower()), text)
 
 
 def _module(action: str) -> Any:

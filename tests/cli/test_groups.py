@@ -231,6 +231,17 @@ def test_a_broker_that_is_not_there_is_named(kip848_broker: EmbeddedBroker, caps
     assert f"no connection to {kip848_broker.bootstrap_servers}" in capsys.readouterr().err
 
 
+def test_a_misspelt_state_or_type_is_refused(billing: EmbeddedBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    """It listed no groups, as if there were none in that state."""
+    servers = ("--bootstrap", billing.bootstrap_servers)
+    assert main(["groups", "list", "--state", "STABLE", "--state", "empty", "--type", "Consumer", *servers]) == 0
+    assert "billing" in capsys.readouterr().out
+    for option in ("--state", "--type"):
+        with pytest.raises(SystemExit):
+            main(["groups", "list", option, "stabel", *servers])
+        assert "invalid choice: 'stabel'" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("action", ["lag", "describe", "members"])
 def test_a_cluster_without_groups_is_told_so(
     kip848_broker: EmbeddedBroker, capsys: pytest.CaptureFixture[str], action: str
