@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from confluent_kafka import KafkaException as _KafkaExceptionLater
 
     from kip848_client.client.records.message import Message
-    from kip848_client.model import NamedPartition
+    from kip848_client.named_partition import NamedPartition
 else:
 
     class _KafkaExceptionLater(Exception):

@@ -13,6 +13,7 @@ from uuid import UUID
 import msgspec
 
 from kip848_client.errors import ConfigError, join_names
+from kip848_client.named_partition import NamedPartition as NamedPartition  # noqa: PLC0414 - theirs, too
 
 ZERO_UUID: Final = UUID(int=0)
 """Kafka's "no topic id"."""
@@ -22,19 +23,6 @@ INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state",
 
 NO_EPOCH: Final = -1
 """Epoch of a commit or fetch without membership."""
-
-
-class NamedPartition(NamedTuple):
-    """A partition by the name of its topic, equal to the tuple ``(topic, partition)``.
-
-    Only the calls of a consumer use ``TopicPartition`` of confluent-kafka, which has an offset too.
-    """
-
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
 
 
 class TopicIdPartition(NamedTuple):

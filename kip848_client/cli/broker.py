@@ -244,10 +244,15 @@ def parse_topics(texts: Sequence[str], *, option: str = "--topic", partitions: i
 def write_whole(path: Path, text: str) -> None:
     """Write a file so that a reader sees all of it or nothing: write another file beside it, then rename that.
 
+    A pipe or a device, such as ``/dev/stdout``, is written to: for root the rename would replace it.
+
     Raises:
         ConfigError: the folder is not there or not writable.
     """
     try:
+        if path.is_symlink() or (path.exists() and not path.is_file()):
+            path.write_text(text, encoding="utf-8")
+            return
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as file:

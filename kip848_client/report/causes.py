@@ -142,7 +142,7 @@ class Story:
         causes = [self.why(each) for each in gone]
         worst = min(causes, key=lambda each: _WORST.index(each.why))
         if len(gone) > 1:
-            counts = Counter(each.why or "unknown" for each in causes)
+            counts = Counter(each.why or "left or died" for each in causes)
             told = ", ".join(f"{count} {why}" for why, count in counts.items())
             return Cause(worst.why, who, f"{counted(len(gone), 'member')} went ({told}): {named(who)}")
         return worst

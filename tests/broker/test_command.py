@@ -72,6 +72,16 @@ def test_it_serves_once_the_ready_file_is_there_and_stops_cleanly_on_a_signal(
     assert [event.event for event in read_journal(log)][-1] == "broker_stopped"
 
 
+def test_a_ready_file_that_is_no_file_is_not_replaced(tmp_path: Path) -> None:
+    """`--ready-file /dev/stdout` of root, as in a container, made a file of the device."""
+    link, target = tmp_path / "stdout", tmp_path / "target"
+    target.touch()
+    link.symlink_to(target)
+    write_whole(link, "ready")
+    assert link.is_symlink()
+    assert target.read_text() == "ready"
+
+
 def test_it_can_be_a_cluster_of_several_brokers(start: Start, tmp_path: Path) -> None:
     """Clients in other languages could not be tested for the death of a broker."""
     ready = tmp_path / "ready.json"
