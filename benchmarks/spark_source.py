@@ -46,6 +46,8 @@ from tests.interop.kafka_broker import KafkaBroker
 CASES = {
     "100 B": (100, 800_000, 8),
     "1 KiB": (1_024, 200_000, 8),
+    "4 partitions": (100, 800_000, 4),
+    "4 partitions, 1 KiB": (1_024, 200_000, 4),
     "200 partitions": (100, 800_000, 200),
     "200 partitions, 1 KiB": (1_024, 100_000, 200),
 }

@@ -28,14 +28,17 @@ from kip848_client.config import ConfigValue
 from kip848_client.errors import Kip848Error, RequestTimeoutError
 from kip848_client.model import NamedPartition, OffsetAndMetadata, OffsetRange
 
-CHUNK_RECORDS: Final = 8_192
-"""Records handed on at once at most."""
+CHUNK_RECORDS: Final = 2_048
+"""Records handed on at once at most. Four times as many, of 1 KiB, take a third more CPU: memory is mapped anew."""
+
+AHEAD_RECORDS: Final = 8_192
+"""Records that librdkafka reads ahead of them, from one range or from several small ones."""
 
 READER_DEFAULTS: Final[Mapping[str, int]] = {
     # A fetch that waits at the end of one range holds up the first fetch of the next: half a second at 500.
     "fetch.wait.max.ms": 10,
     # Records that librdkafka reads ahead beyond the end of a range are thrown away.
-    "queued.min.messages": CHUNK_RECORDS,
+    "queued.min.messages": AHEAD_RECORDS,
     "fetch.queue.backoff.ms": 1,
     "fetch.message.max.bytes": 524_288,
 }
@@ -126,10 +129,10 @@ class RangeReader:
                 )
 
     def _open(self, waiting: deque[OffsetRange], opened: dict[NamedPartition, _Opened]) -> None:
-        """Open ranges until one list of records may be full."""
+        """Open ranges until there is enough to read ahead."""
         left = sum(each.left for each in opened.values())
         begun: list[_Opened] = []
-        while waiting and left < CHUNK_RECORDS and waiting[0].partition not in opened:
+        while waiting and left < AHEAD_RECORDS and waiting[0].partition not in opened:
             each = _Opened(waiting.popleft())
             opened[each.range.partition] = each
             begun.append(each)
