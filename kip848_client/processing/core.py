@@ -651,6 +651,11 @@ class Processing:
         return self._limits.buffer - self._held
 
     @property
+    def empty(self) -> bool:
+        """Whether no record is in hand."""
+        return not self._held
+
+    @property
     def paused(self) -> frozenset[NamedPartition]:
         """Partitions that `pauses` has paused."""
         return frozenset(self._paused)

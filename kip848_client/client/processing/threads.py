@@ -33,6 +33,7 @@ from kip848_client.processing.work import HANDLING, Work
 _RETURN_DONE: Final = "give a function that returns when its work is done, or use AsyncConsumer for an async one"
 
 _SLICE_S: Final = 0.1
+_IDLE_SLICE_S: Final = 1.0
 _PAUSED_SLICE_S: Final = 0.005
 """How long one read may last while partitions are paused, so that they are resumed soon."""
 
@@ -95,7 +96,10 @@ class ThreadProcessor(Driver):
     def _turn(self) -> None:
         self._serve()
         with self._lock:
-            slice_s = self.slice_wait_s(self.wait_s(_PAUSED_SLICE_S if self.core.paused else _SLICE_S))
+            slice_s = _PAUSED_SLICE_S if self.core.paused else _SLICE_S
+            if self.core.empty:  # no handler runs that may end; a commit may be due
+                slice_s = max(slice_s, min(self._commit_due_s - time.monotonic(), _IDLE_SLICE_S))
+            slice_s = self.slice_wait_s(self.wait_s(slice_s))
             count = self._wanted()
             # The buffer is full. Without room in time the consumer only takes part in rebalances.
             if not count and self._moved.wait_for(lambda: self.core.may_read, slice_s):
