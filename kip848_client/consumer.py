@@ -388,12 +388,12 @@ class Consumer(Generic[K_co, V_co]):
             began_s = time.monotonic() if self._meter.metrics.measuring else 0.0
             batch: list[Any] = fetcher.plane.consume(num_messages, 0)
             if batch:
+                fetcher.reads += 1
                 if began_s:
                     self._meter.took(batch, time.monotonic() - began_s)
                 # map and any stay in C: 25 ns a record, where a loop costs 60.
                 if manager.mark is mark and not any(map(Message.error, batch)):
                     self._presence.calls += 1
-                    fetcher.reads += 1
                     self._in_hand = tuple(batch)  # a copy: the application may take records out of its list
                     fetcher.on_the_way = False
                     return batch

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from kip848_client import Consumer, EmbeddedBroker, IllegalStateError, MemberState, TopicPartition
-from kip848_client.client.records.data_plane import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID
+from kip848_client.client.records.data_plane import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, Message
 from kip848_client.errors import ListenerError, NoOffsetForPartitionError
 from tests.interop.client.conftest import MakeConsumer
 from tests.interop.client.drive import Produce, delivered_once, keys_of
@@ -48,6 +48,35 @@ def test_poll_hands_out_the_same_records_one_by_one(make_consumer: MakeConsumer,
         consumer.delivered.extend(key(message) for message in consumer.raw.consume(5, 0.0))
 
     assert delivered_once([consumer]) == keys_of("orders", 300)
+
+
+def test_records_that_come_as_the_assignment_changes_are_counted(
+    make_consumer: MakeConsumer, produce: Produce, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They wait for a look at the assignment, and are handed out then: the next commit has to be behind them."""
+    consumer = make_consumer().subscribe("orders")
+    drive(consumer, until=lambda: len(consumer.raw._fetcher.fetched) == 4)
+    consumer.raw.poll(0.3)  # until it is at rest
+    produce("orders", 1)
+    fetcher, manager = consumer.raw._fetcher, consumer.raw._manager
+    plane = fetcher.plane
+    came = [plane.consume(1, 30.0)[0] for _ in range(4)]
+
+    class Plane:
+        def __getattr__(self, name: str) -> object:
+            return getattr(plane, name)
+
+        def consume(self, *_: object) -> list[Message]:
+            batch, came[:] = came[:], []
+            manager.look_up()
+            return batch
+
+    monkeypatch.setattr(fetcher, "plane", Plane())
+    batch = consumer.raw.consume(10, 1.0)
+    monkeypatch.setattr(fetcher, "plane", plane)
+
+    assert len(batch) == 4
+    assert {position.offset for position in fetcher.positions().values()} == {1}
 
 
 @pytest.mark.parametrize("protocol", ["consumer", "classic"])
