@@ -554,11 +554,11 @@ class HeartbeatRequestManager:
 
     def _crash(self, error: BaseException) -> None:
         if self.crashed is None:
-            self.crashed = error
-            self._observer.log(logging.CRITICAL, LogEvent.HEARTBEAT_THREAD_DIED, error=repr(error))
             failure = Kip848Error(
                 f"the heartbeat thread {self._name} died of {error!r}; close this consumer and make a new one"
             )
             failure.__cause__ = error
-            self._app_queue.put(Fail(failure))
+            self._app_queue.put(Fail(failure))  # first: who sees that the thread has ended looks here for the reason
+            self.crashed = error
+            self._observer.log(logging.CRITICAL, LogEvent.HEARTBEAT_THREAD_DIED, error=repr(error))
             self._commits.fail_all(failure)
