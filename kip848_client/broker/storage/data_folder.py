@@ -8,17 +8,23 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import fcntl
 import itertools
 import os
 import shutil
+import sys
 import uuid
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from kip848_client.broker.storage.entry_file import sync_file
 from kip848_client.errors import DataDirError, DataDirForeignError, DataDirLockedError
+
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import fcntl
 
 MARKER_NAME: Final = "kip848-data-folder.json"
 FOLDER_FORMAT: Final = 1
@@ -31,6 +37,7 @@ _ABOUT: Final = (
 _NAMES_SHOWN: Final = 3
 _LOCK_NAME: Final = "lock"
 _LOCK_BYTES_MAX: Final = 32
+_LOCKED_BYTE: Final = 1 << 20
 
 
 class Marker(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +70,7 @@ def claim_folder(path: Path) -> tuple[Marker, int]:
     try:
         path.mkdir(parents=True, exist_ok=True)
         _refuse_foreign(path)
-        lock_fd = os.open(path / _LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        lock_fd = os.open(path / _LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o644)
         _lock(path, lock_fd)
         return _marker_of(path), lock_fd
     except OSError as error:
@@ -76,7 +83,7 @@ def claim_folder(path: Path) -> tuple[Marker, int]:
 
 def release_folder(lock_fd: int) -> None:
     """Give the folder free."""
-    fcntl.flock(lock_fd, fcntl.LOCK_UN)  # a child that was forked meanwhile has the same lock open
+    _unlock(lock_fd)
     os.close(lock_fd)
 
 
@@ -100,7 +107,7 @@ def write_whole_file(path: Path, data: bytes, *, to_disk: bool = False) -> None:
             file.write(data)
             if to_disk:
                 file.flush()
-                os.fsync(file.fileno())
+                sync_file(file.fileno())
         temporary.replace(path)
     except OSError:
         temporary.unlink(missing_ok=True)  # our own half-written copy
@@ -211,16 +218,37 @@ def _is_our_lock(path: Path) -> bool:
 
 def _lock(path: Path, lock_fd: int) -> None:
     try:
-        fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _try_lock(lock_fd)
     except OSError as error:
         holder = ""
         with contextlib.suppress(OSError, ValueError):
-            holder = f" (process {int(os.pread(lock_fd, _LOCK_BYTES_MAX, 0))})"
+            os.lseek(lock_fd, 0, os.SEEK_SET)
+            holder = f" (process {int(os.read(lock_fd, _LOCK_BYTES_MAX))})"
         raise DataDirLockedError(
             f"{path}: another broker uses this folder{holder}; stop it, or choose another folder"
         ) from error
     os.ftruncate(lock_fd, 0)
-    os.pwrite(lock_fd, f"{os.getpid()}\n".encode(), 0)
+    os.lseek(lock_fd, 0, os.SEEK_SET)
+    os.write(lock_fd, f"{os.getpid()}\n".encode())
+
+
+if sys.platform == "win32":  # locks a byte of its own: a locked one can be read by no other process
+
+    def _try_lock(lock_fd: int) -> None:
+        os.lseek(lock_fd, _LOCKED_BYTE, os.SEEK_SET)
+        msvcrt.locking(lock_fd, msvcrt.LK_NBLCK, 1)
+
+    def _unlock(lock_fd: int) -> None:
+        os.lseek(lock_fd, _LOCKED_BYTE, os.SEEK_SET)
+        msvcrt.locking(lock_fd, msvcrt.LK_UNLCK, 1)
+
+else:
+
+    def _try_lock(lock_fd: int) -> None:
+        fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def _unlock(lock_fd: int) -> None:
+        fcntl.flock(lock_fd, fcntl.LOCK_UN)  # a child that was forked meanwhile has the same lock open
 
 
 def _close(lock_fd: int) -> None:

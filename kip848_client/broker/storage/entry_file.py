@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import struct
+import sys
 import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -24,6 +26,9 @@ import msgspec
 
 from kip848_client.errors import DataDirCorruptError, DataDirError
 
+if sys.platform == "darwin":
+    import fcntl
+
 FORMAT_VERSION: Final = 1
 """Written into every file; a reader refuses any other."""
 
@@ -31,6 +36,8 @@ _MAGIC: Final = b"KIP848"
 _FILE_HEADER_SIZE: Final = 8
 _ENTRY: Final = struct.Struct(">III")
 _LENGTH: Final = struct.Struct(">I")
+_BINARY: Final[int] = getattr(os, "O_BINARY", 0)
+"""Windows writes another end of line into files that are open as text."""
 
 
 class LoadedEntries(msgspec.Struct, frozen=True):
@@ -65,15 +72,12 @@ class EntryFile:
     def is_ours(self) -> bool:
         """Whether it is there, as a file and not as a link to one, and begins as this class begins such a file."""
         try:
-            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+            if not stat.S_ISREG(self.path.lstat().st_mode):
+                return False
+            with self.path.open("rb") as file:
+                return self._header.startswith(file.read(_FILE_HEADER_SIZE))
         except OSError:
             return False
-        try:
-            return self._header.startswith(os.read(fd, _FILE_HEADER_SIZE))
-        except OSError:
-            return False
-        finally:
-            os.close(fd)
 
     def load(self) -> LoadedEntries:
         """Read every entry, and change nothing.
@@ -141,13 +145,13 @@ class EntryFile:
         parts = [head, payload] if self._size else [self._header, head, payload]
         expected = sum(map(len, parts))
         try:
-            written = os.writev(fd, parts)
+            written = _write(fd, parts)
             if written < expected:
                 rest = b"".join(parts)
                 while written < expected:
                     written += os.write(fd, rest[written:])
             if to_disk:
-                os.fsync(fd)
+                sync_file(fd)
         except OSError as error:
             self._take_back()
             raise DataDirError(f"{self.path}: {expected} bytes could not be written: {error.strerror}") from error
@@ -165,9 +169,11 @@ class EntryFile:
             temporary.path.unlink(missing_ok=True)
             for payload in payloads:
                 temporary.append(payload)
-            os.fsync(temporary._open())  # a rename may reach the disk before the content of the file
+            sync_file(temporary._open())  # a rename may reach the disk before the content of the file
+            temporary.close()  # Windows neither renames nor removes an open file
             temporary.path.replace(self.path)
         except (OSError, DataDirError) as error:
+            temporary.close()
             with contextlib.suppress(OSError):
                 temporary.path.unlink(missing_ok=True)
             reason = error.strerror if isinstance(error, OSError) else error
@@ -195,7 +201,7 @@ class EntryFile:
         if self._fd is None:
             try:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
-                self._fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+                self._fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | _BINARY, 0o644)
                 self._size = os.fstat(self._fd).st_size
             except OSError as error:
                 raise DataDirError(f"{self.path}: cannot be opened for writing: {error.strerror}") from error
@@ -257,14 +263,36 @@ class EntryFile:
         )
 
 
-def sync_folder(folder: Path) -> None:
-    """Bring the names in a folder to the disk.
+def _write(fd: int, parts: Sequence[bytes]) -> int:
+    """Write what the system takes in one call, and return how much it was."""
+    if sys.platform == "win32":
+        return os.write(fd, b"".join(parts))
+    return os.writev(fd, parts)
+
+
+def sync_file(fd: int) -> None:
+    """Bring a file to the disk.
 
     Raises:
         OSError: it cannot be done.
     """
-    fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    if sys.platform == "darwin":  # there fsync leaves it in the drive's memory
+        with contextlib.suppress(OSError):  # some file systems know only fsync
+            fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
+            return
+    os.fsync(fd)
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring the names in a folder to the disk. Windows does that by itself, and opens no folder.
+
+    Raises:
+        OSError: it cannot be done.
+    """
+    if sys.platform == "win32":
+        return
+    fd = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(fd)
+        sync_file(fd)
     finally:
         os.close(fd)

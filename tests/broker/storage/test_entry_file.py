@@ -242,6 +242,28 @@ def test_a_rewrite_that_fails_leaves_the_file_as_it_was(tmp_path: Path, monkeypa
     assert loaded(path) == ([b"other", b"more", b"next"], 0)
 
 
+def test_a_file_is_closed_before_it_is_renamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows does not rename an open file: compaction would fail there, and the log only grow."""
+    closed: list[int] = []
+    close, replace = os.close, os.replace
+
+    def note(fd: int) -> None:
+        closed.append(fd)
+        close(fd)
+
+    def rename(*paths: Path) -> None:
+        assert closed
+        replace(*paths)
+
+    file = EntryFile(tmp_path / "some.log", kind=b"t")
+    monkeypatch.setattr(os, "close", note)
+    monkeypatch.setattr(os, "replace", rename)
+
+    file.rewrite([b"other"])
+
+    assert loaded(tmp_path / "some.log") == ([b"other"], 0)
+
+
 def test_a_path_that_cannot_be_used_says_so(tmp_path: Path) -> None:
     """Broken: a folder of the wrong kind surfaces as an unknown OSError deep inside the broker."""
     (tmp_path / "a-file").write_bytes(b"")
