@@ -5,13 +5,20 @@ from __future__ import annotations
 import os
 import socket
 import ssl
-from typing import TypeAlias
+import sys
+from typing import Final, TypeAlias
 
 from kip848_client.errors import AuthenticationError, ConnectionLostError, Kip848Error, ProtocolError
 from kip848_client.wire.schema import Response
 
+if sys.platform == "win32":
+    import ctypes
+
 Answer: TypeAlias = Response | Kip848Error
 """The end of a request: the answer, with or without error codes, or the reason why there is none."""
+
+_WINSOCK_ERRORS: Final = 10_000
+"""The numbers of errors of Windows' sockets begin here."""
 
 
 class ConnectionEnd:
@@ -41,5 +48,11 @@ def told(failure: BaseException) -> str:
     """The text of *failure*; asyncio hides "Connection refused" behind "Connect call failed"."""
     text = str(failure)
     if isinstance(failure, OSError) and not isinstance(failure, (ssl.SSLError, socket.gaierror)) and failure.errno:
-        return os.strerror(failure.errno)
+        return _words_of(failure, failure.errno)
     return text or type(failure).__name__
+
+
+def _words_of(failure: OSError, number: int) -> str:
+    if sys.platform == "win32" and (failure.winerror or number >= _WINSOCK_ERRORS):
+        return ctypes.FormatError(failure.winerror or number)
+    return os.strerror(number)

@@ -5,16 +5,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import sys
 from collections.abc import Callable
 from typing import Final
 
 from kip848_client.logs import BROKER_LOGGER, LogEvent, log_event
+
+if sys.platform != "win32":
+    import resource
 
 _LOGGED_MAX: Final = 10
 _PERIOD_S: Final = 10.0
 """Limit and period: this many refusals are logged one by one in this many seconds; the others are counted."""
 _FILES_RESERVED: Final = 128
 """Files that the rest of the process may open beside the connections."""
+_SELECT_MAX: Final = 512
+"""The most sockets that Python gives to `select.select` on Windows."""
 
 
 class Refusals:
@@ -60,10 +66,9 @@ class Refusals:
 
 
 def connections_that_files_allow() -> float:
-    """How many connections the process has files for."""
-    try:
-        import resource
-    except ImportError:  # Windows, which has no such limit
-        return math.inf
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return math.inf if soft == resource.RLIM_INFINITY else max(soft - _FILES_RESERVED, 1)
+    """How many connections the process has files for; on Windows, how many an event loop can watch."""
+    if sys.platform == "win32":
+        return _SELECT_MAX - _FILES_RESERVED
+    else:  # noqa: RET505  mypy reads it as the other platforms' branch
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        return math.inf if soft == resource.RLIM_INFINITY else max(soft - _FILES_RESERVED, 1)

@@ -187,7 +187,7 @@ class Server:
                 f"more than max.connections={self.config.connections_max} connections; raise it in the broker's config"
             )
         if count >= self._files_max:
-            return f"more than {self._files_max} connections, for which the process has not enough files; see ulimit -n"
+            return f"more than {self._files_max} connections, which is what this process can serve; see ulimit -n"
         return None
 
     def remove(self, connection: ClientConnection) -> None:
