@@ -17,6 +17,7 @@ import errno
 import functools
 import importlib
 import importlib.util
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -56,6 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     parser = _parser()
+    _write_utf8()
     try:
         try:
             if not arguments:
@@ -64,11 +66,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _run(parser.parse_args(arguments))
         finally:
             sys.stdout.flush()  # here, also after --help: at the end of the interpreter we could not word the error
-    except BrokenPipeError:
-        _drop_stdout()
-        sys.stderr.close()  # the reader of our output closed it: end silently
-        return 141
     except OSError as error:
+        if _reader_has_gone(error):
+            _drop_stdout()
+            sys.stderr.close()  # end silently
+            return 141
         if error.errno not in _CANNOT_BE_WRITTEN:
             raise
         _drop_stdout()
@@ -109,6 +111,20 @@ def _run(parsed: argparse.Namespace) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+
+
+def _write_utf8() -> None:
+    """Write UTF-8 into files and pipes; Windows would take a code page that lacks most characters."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and not stream.isatty():
+            stream.reconfigure(encoding="utf-8", errors=stream.errors)
+
+
+def _reader_has_gone(error: OSError) -> bool:
+    """Whether the other end of the pipe that takes our output was closed."""
+    if sys.platform == "win32" and error.errno == errno.EINVAL and error.filename is None:
+        return True
+    return isinstance(error, BrokenPipeError)
 
 
 def _drop_stdout() -> None:

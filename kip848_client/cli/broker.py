@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Final
 
 from kip848_client.cli.serving.broker_security import add_security_arguments, security_options
 from kip848_client.cli.shared.options import key_value
+from kip848_client.cli.shared.signals import STOP_SIGNALS
 from kip848_client.clock import ManualClock
 from kip848_client.errors import ConfigError
 from kip848_client.journal import JsonLinesJournal
@@ -40,7 +41,6 @@ _ADDRESS: Final = re.compile(r"(\[(?P<ipv6>[^\[\]]+)\]|(?P<host>[^\[\]]*)):(?P<p
 _COUNT: Final = re.compile(r"[0-9]{1,9}")
 _NO_REQUESTS: Final = {"kip848.request.log.max.entries": "0"}
 """Without a control port requests cannot be read from outside this process, so they are kept only on demand."""
-_STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 _SIGNAL_SEEN_S: Final = 0.1
 """The longest time until a signal is noticed."""
@@ -113,7 +113,7 @@ def run(arguments: argparse.Namespace) -> int:
     def stop(_signal: int, _frame: FrameType | None) -> None:
         stopped.set()
 
-    before = {number: signal.signal(number, stop) for number in _STOP_SIGNALS}
+    before = {number: signal.signal(number, stop) for number in STOP_SIGNALS}
     try:
         with ExitStack() as stack:
             journal = None

@@ -30,6 +30,7 @@ from kip848_client.cli.records.places import WHERE, Place, place
 from kip848_client.cli.records.spelling import FORMAT_FIELDS, JSON_FIELDS, speller
 from kip848_client.cli.shared.options import request_timeout
 from kip848_client.cli.shared.properties import add_client_arguments, read_properties
+from kip848_client.cli.shared.signals import STOP_SIGNALS
 from kip848_client.errors import ConfigError
 from kip848_client.logs import LOGGER, LogEvent
 from kip848_client.plain_text import counted, printable
@@ -205,14 +206,14 @@ def tell_troubles() -> Iterator[None]:
 
 @contextmanager
 def stop_on_signal() -> Iterator[threading.Event]:
-    """Turn the first SIGINT or SIGTERM into an event; a second SIGINT interrupts as usual."""
+    """Turn the first of `STOP_SIGNALS` into an event; a second SIGINT interrupts as usual."""
     stopped = threading.Event()
 
     def stop(number: int, _frame: FrameType | None) -> None:
         stopped.set()
         signal.signal(number, before[signal.Signals(number)])
 
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     for number in before:
         signal.signal(number, stop)
     try:

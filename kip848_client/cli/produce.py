@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import base64
 import logging
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
@@ -29,6 +30,7 @@ from kip848_client.errors import BrokerError, ConfigError, ErrorCode, Kip848Erro
 from kip848_client.plain_text import counted
 
 _TIMEOUT_S: Final = 10.0
+_LINE_END: Final = os.linesep.encode()
 JSON_FIELDS: Final = (
     "With --json each record is an object with value, and it may have key, headers (a list of pairs), partition and "
     'timestamp_ms; bytes that are not text are {"base64": "..."}, and null is no value (a tombstone).'
@@ -160,7 +162,7 @@ def _produce(producer: Any, topic: str, fields: dict[str, Any], delivered: Any) 
 def _records(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     lines: Iterable[bytes] = (value.encode("utf-8", "surrogateescape") for value in arguments.values)
     if not arguments.values:
-        lines = (line.removesuffix(b"\n") for line in sys.stdin.buffer)
+        lines = (line.removesuffix(_LINE_END).removesuffix(b"\n") for line in sys.stdin.buffer)
     separator = (arguments.key_separator or "").encode()
     of_all = [(name, value.encode("utf-8", "surrogateescape")) for name, value in arguments.header]
     for number, line in enumerate(lines, start=1):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 from pathlib import Path
@@ -48,6 +49,17 @@ def test_a_reader_that_goes_away_ends_a_command_in_silence(arguments: tuple[str,
         said = process.stderr.read()
 
     assert (process.wait(60), said) == (141, "")
+
+
+def test_output_into_a_file_is_utf8_whatever_the_code_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On Windows the code page of a pipe lacks most characters, and a group's name would end a command."""
+    with io.TextIOWrapper(io.BytesIO(), encoding="cp1252") as stdout:
+        monkeypatch.setattr(sys, "stdout", stdout)
+
+        assert main([]) == 2
+
+        assert stdout.encoding == "utf-8"
+        monkeypatch.undo()
 
 
 def test_a_subcommand_refuses_an_unknown_option_with_its_own_usage(capsys: pytest.CaptureFixture[str]) -> None:
