@@ -13,6 +13,7 @@ import contextlib
 import hashlib
 import logging
 import os
+import sys
 import threading
 import time
 from collections.abc import Iterable
@@ -23,6 +24,9 @@ import msgspec
 
 from kip848_client.errors import ConfigError
 from kip848_client.spark.source.stopping import private_folder
+
+if sys.platform != "win32":
+    import fcntl
 
 _log = logging.getLogger("kip848_client.spark")
 
@@ -105,12 +109,11 @@ def _asked_ns(path: Path) -> int:
 
 def _lock(path: Path) -> tuple[Path, int] | None:
     """Lock the file, unless another process has it. The lock goes with the process."""
-    import fcntl  # on Windows this module can be imported, but Spark's sources in Python do not run
-
     while True:
-        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if sys.platform != "win32":  # there `private_folder` has refused
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(lock)
             return None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import sys
 import tempfile
 import threading
 import time
@@ -28,7 +29,11 @@ if TYPE_CHECKING:
 _log = logging.getLogger("kip848_client.spark")
 
 LOOK_EVERY_S: Final = 0.1
-_FOLDER: Final = Path(tempfile.gettempdir()) / f"kip848-spark-{os.getuid()}"
+if sys.platform == "win32":
+    _ACCOUNT: Final = 0
+else:
+    _ACCOUNT: Final = os.getuid()
+_FOLDER: Final = Path(tempfile.gettempdir()) / f"kip848-spark-{_ACCOUNT}"
 
 
 def stop_gracefully(query: StreamingQuery, timeout_s: float = 300.0) -> bool:
@@ -119,7 +124,7 @@ class _Wish:
     def read(self) -> list[Mapping[str, Any]] | None:
         """The ends of complete batches, if the query is to stop."""
         try:
-            if self._wanted.stat().st_uid != os.getuid():
+            if self._wanted.stat().st_uid != _ACCOUNT:
                 return None
             return msgspec.json.decode(self._wanted.read_bytes(), type=list[Mapping[str, Any]])
         except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError):
@@ -146,11 +151,13 @@ def private_folder() -> Path:
     """The folder for files that processes of one account on this machine share; it is made.
 
     Raises:
-        ConfigError: others could write there.
+        ConfigError: others could write there, or this is Windows.
     """
+    if sys.platform == "win32":
+        raise ConfigError("streams of this source need Linux or macOS: they find each other by locks of files")
     _FOLDER.mkdir(mode=0o700, exist_ok=True)
     found = _FOLDER.lstat()
-    if found.st_uid != os.getuid() or found.st_mode & 0o077:
+    if found.st_uid != _ACCOUNT or found.st_mode & 0o077:
         raise ConfigError(f"{_FOLDER} belongs to another account, or others may write there: remove it")
     return _FOLDER
 
