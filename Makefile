@@ -87,6 +87,7 @@ check: venv
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+	$(VENV)/bin/mypy --platform win32 --no-warn-unreachable --cache-dir .mypy_cache/win32 kip848_client
 	set -o pipefail; . $(VENV)/bin/activate; pyright --verifytypes kip848_client --ignoreexternal | grep -v '^   kip848_client'
 	. $(VENV)/bin/activate; pyright tests/typing
 	$(VENV)/bin/lint-imports
