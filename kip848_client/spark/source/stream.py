@@ -378,11 +378,11 @@ class Stream:
         """Join, in the first call; *restored* is where an earlier run came to."""
         if self._source is None:
             if self._session_group is not None:
-                pattern = self._options.subscription.pattern
-                topics = matching_topics(self._options.subscription, self._log)
-                self._session_group.enter(
-                    {*self._options.subscription.topics, *topics, *([pattern] if pattern else [])}
-                )
+                subscription = self._options.subscription
+                topics = set(subscription.topics)
+                if subscription.pattern is not None:
+                    topics |= {subscription.pattern, *matching_topics(subscription, self._log)}
+                self._session_group.enter(topics)
             self._written = frozenset(restored.positions)
             self._query, self._batch = restored.query or uuid4().hex, restored.batch
             restored = msgspec.structs.replace(restored, query=self._query)
