@@ -285,8 +285,8 @@ class Connection(asyncio.BufferedProtocol):
         """The likely reason of an end without one, by how far the conversation came."""
         if not self._heard:
             if self._transport is not None and self._transport.get_extra_info("sslcontext") is not None:
-                return " without a word; it may demand a certificate from us (ssl.certificate.location)"
-            return " without a word; it may expect TLS, or not be a Kafka broker"
+                return " before it said anything; it may demand a certificate from us (ssl.certificate.location)"
+            return " before it said anything; it may expect TLS, or not be a Kafka broker"
         large = max(self._pending.values(), key=lambda pending: pending.size, default=None)
         if large is not None and large.size >= _LARGE_BYTES:
             name = f"{type(large.request).__name__} (version {large.version})"

@@ -146,7 +146,7 @@ async def test_a_peer_that_hangs_up_on_the_first_request_is_explained() -> None:
         await peer.request()
 
     async with serving(script) as port:
-        with pytest.raises(ConnectionLostError, match="without a word; it may expect TLS"):
+        with pytest.raises(ConnectionLostError, match="before it said anything; it may expect TLS"):
             async with open_connection("127.0.0.1", port, client_id="c"):
                 pass
 
