@@ -11,7 +11,7 @@ import msgspec
 
 from kip848_client.errors import ErrorCode, Kip848Error, NoOffsetForPartitionError
 from kip848_client.member.core.events import AssignPartitions, StateChanged
-from kip848_client.model import TopicIdPartition
+from kip848_client.model import TopicIdPartition, describe_partitions
 from kip848_client.simulation.observed_group import IdPartition, MemberChange, Partitions, accepted, fetched, listed
 from kip848_client.simulation.observer import Checker, ListenerCall, RunState, about
 from kip848_client.simulation.virtual.client_process import OUTSIDE_GROUP, ClientProcess
@@ -302,9 +302,10 @@ class NoRecordLost(Checker):
     def error_surfaced(self, consumer: ClientProcess, error: Kip848Error) -> None:
         """The application hears of a missing offset only if the coordinator said so, and of its own partition."""
         if isinstance(error, NoOffsetForPartitionError):
-            unset = {str(tip) for tip in consumer.view.assigned if self._fetched.get((consumer.name, tip)) == 0}
+            owned = consumer.view.assigned
+            unset = {one.topic_partition for one in owned if self._fetched.get((consumer.name, one)) == 0}
             if not error.partitions or not unset.issuperset(error.partitions):
-                fail("C6", f"{consumer.name} is told {error!r}; uncommitted are {sorted(unset)}")
+                fail("C6", f"{consumer.name} is told {error!r}; uncommitted are {describe_partitions(unset)}")
 
     def handed_out(self, consumer: ClientProcess, partition: TopicIdPartition, offsets: range) -> None:
         start, covered = offsets.start, self._handed_out.read[partition]
