@@ -2,7 +2,8 @@
 
 Data decides where a code goes. Each request declares which array of the answer has an element for each element of its
 arrays (`MessageSpec.answered_by`). If an API has room for a code at both levels, `_FITS` lists the codes that mean a
-single element. The declared fields say the rest.
+single element, and `_AT_BOTH_LEVELS` the APIs whose answers repeat the code of the whole in each element. The declared
+fields say the rest.
 
 Source:
     apache/kafka ``AbstractRequest.getErrorResponse`` of each API, whose values are used, such as -1 for an unknown one.
@@ -56,8 +57,19 @@ _FITS: Final[dict[int, Callable[[int], bool]]] = {
 }
 """APIs with a place for the whole answer and one for each element -> whether a code belongs to the element."""
 
+_AT_BOTH_LEVELS: Final = frozenset(
+    {
+        ApiKey.ELECT_LEADERS,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+    }
+)
+"""APIs whose whole refusal has its elements, too. Java's Admin looks for each element that it asked for first."""
+
 _IDENTITY: Final = frozenset(
     {
+        "entity_name",
+        "entity_type",
         "group_id",
         "group_instance_id",
         "index",
@@ -109,7 +121,7 @@ _UNKNOWN: Final = frozenset(
 """Fields that are -1 beside an error."""
 
 
-_KEPT: Final = frozenset({"api_keys", "brokers", "node_endpoints", "record_errors"})
+_KEPT: Final = frozenset({"api_keys", "brokers", "entity", "node_endpoints", "record_errors"})
 """Arrays that are kept in an answer with an error. Others are emptied, because their values would be wrong."""
 
 
@@ -149,6 +161,7 @@ class ErrorPlacer:
         self._response_class: Final[type[Response]] = message_pair(api_key).response
         fits = _FITS.get(api_key)
         self._deepest: Final = fits is not None and fits(code)
+        self._at_both_levels: Final = api_key in _AT_BOTH_LEVELS
 
     def refuse(self, request: Request[Response]) -> Response | None:
         """The answer that refuses *request*; None if this version of the API has no place for an error."""
@@ -206,7 +219,19 @@ class ErrorPlacer:
         fields = {field.name: field for field in _fields(holder) if field.versions.includes(self._version)}
         own = next((name for name in _CODES if name in fields), None)
         if wanted and own is not None and not self._deepest:
+            below = self._mark_below(holder, fields, inside=inside, wanted=True) if self._at_both_levels else {}
+            return replace(holder, **self._refused(fields, own) | below), True
+        changes = self._mark_below(holder, fields, inside=inside, wanted=wanted)
+        if changes:
+            return replace(holder, **changes), True
+        if wanted and own is not None:
             return replace(holder, **self._refused(fields, own)), True
+        return holder, False
+
+    def _mark_below(
+        self, holder: WireStruct, fields: dict[str, FieldSpec], *, inside: Item, wanted: bool
+    ) -> dict[str, Any]:
+        """The arrays of *holder* with the code in their elements; only arrays in which it found a place."""
         changes: dict[str, Any] = {}
         for name in self._answered_by.values():
             elements = getattr(holder, name, None) if name in fields else None
@@ -214,11 +239,7 @@ class ErrorPlacer:
                 marked = [self._mark_element(element, name, inside=inside, wanted=wanted) for element in elements]
                 if any(placed for _, placed in marked):
                     changes[name] = tuple(element for element, _ in marked)
-        if changes:
-            return replace(holder, **changes), True
-        if wanted and own is not None:
-            return replace(holder, **self._refused(fields, own)), True
-        return holder, False
+        return changes
 
     def _mark_element(self, element: MessageT, array: str, *, inside: Item, wanted: bool) -> tuple[MessageT, bool]:
         item = item_of(element, array=array, topic_name=self._topic_name, inside=inside)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +18,7 @@ from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHe
 from kip848_client.wire.messages.list_groups import ListGroupsRequest
 from tests.support.group_requests import heartbeat, join
 from tests.support.raw_connection import RawConnection
+from tests.support.several_rows import about_two
 from tests.support.well_formed_requests import ADVERTISED, ROWS, Scene, error_codes
 
 TOPIC: Final = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -158,6 +159,61 @@ def test_every_version_of_every_api_refuses_a_sender_without_permission(
     request = ROWS[api_key](shut, version)
     with RawConnection(shut_broker.bootstrap_servers) as connection:
         assert error_codes(connection.ask(request, version=version)) == expected(api_key, version)
+
+
+WITHOUT_ROWS: Final = {
+    *(ApiKey.OFFSET_FETCH, ApiKey.OFFSET_DELETE, ApiKey.LEAVE_GROUP, ApiKey.ADD_PARTITIONS_TO_TXN),
+    *(ApiKey.DESCRIBE_LOG_DIRS, ApiKey.DESCRIBE_QUORUM, ApiKey.UPDATE_FEATURES),
+    *(ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE),
+    *(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, ApiKey.ALTER_SHARE_GROUP_OFFSETS, ApiKey.DELETE_SHARE_GROUP_OFFSETS),
+}
+"""APIs whose refusal of the whole says nothing of its parts, in Kafka, too (`tests/interop/real` compares them)."""
+
+
+@pytest.mark.parametrize(
+    "case",
+    [case for case in ADVERTISED if case[0] not in WITHOUT_ROWS],
+    ids=lambda case: f"{ApiKey(case[0]).name}-v{case[1]}",
+)
+def test_a_refusal_has_a_row_for_each_element_of_the_request(
+    shut_broker: EmbeddedBroker, shut: Scene, case: tuple[int, int]
+) -> None:
+    """Java's Admin takes a refusal without them for the answer of a broken broker ("returned too less results")."""
+    api_key, version = case
+    request = about_two(ROWS[api_key](shut, version))
+    with RawConnection(shut_broker.bootstrap_servers) as connection:
+        answer = connection.ask(request, version=version)
+    arrays = request.WIRE.answered_by
+    assert elements(answer, set(arrays.values())) == elements(request, {step for a in arrays for step in a.split(".")})
+
+
+def elements(message: object, arrays: Collection[str]) -> int:
+    """How many elements the innermost of the *arrays* have."""
+    found = [each for array in arrays for each in getattr(message, array, None) or ()]
+    return sum(max(elements(each, arrays), 1) for each in found)
+
+
+def test_refused_quotas_and_users_have_their_rows(closed: EmbeddedBroker) -> None:
+    """Java's Admin looks for the entity that it asked for, and for a row of each user."""
+    entity = [{"entity_type": "user", "entity_name": "alice"}, {"entity_type": "client-id", "entity_name": None}]
+    with RawConnection(closed.bootstrap_servers) as connection:
+        altered = connection.call(ApiKey.ALTER_CLIENT_QUOTAS, 1, entries=[{"entity": entity}]).entries
+        described = connection.call(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, users=[{"name": "a"}, {"name": "b"}])
+    assert [(each.error_code, len(each.entity), each.entity[0].entity_name) for each in altered] == [
+        (CLUSTER, 2, "alice")
+    ]
+    assert (described.error_code, [row.error_code for row in described.results]) == (CLUSTER, [CLUSTER, CLUSTER])
+
+
+@pytest.mark.parametrize("version", [1, 7, 8])
+def test_offsets_of_a_closed_topic_are_refused_in_every_version(closed: EmbeddedBroker, version: int) -> None:
+    """A permission for the group alone must not show how far it is in each topic."""
+    closed.acls.allow(EVERYBODY, "READ", group="g")
+    asked = {"name": "foo", "partition_indexes": [0]}
+    group = {"group_id": "g", "topics": [asked]}
+    with RawConnection(closed.bootstrap_servers) as connection:
+        answer = connection.call(ApiKey.OFFSET_FETCH, version, **({"groups": [group]} if version >= 8 else group))
+    assert error_codes(answer) == {TOPIC}
 
 
 def asked(broker: EmbeddedBroker, request: ConsumerGroupHeartbeatRequest) -> int:

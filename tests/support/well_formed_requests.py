@@ -486,7 +486,7 @@ _FIELDS: Final[Mapping[int, Callable[[Scene, int], Fields]]] = {
             }
         ]
     },
-    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: lambda scene, _: {"users": None},
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: lambda scene, _: {"users": None if scene.exists else [{"name": "alice"}]},
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: lambda scene, _: {
         "upsertions": [
             {"name": "alice", "mechanism": 1, "iterations": 4096, "salt": b"salt", "salted_password": b"x" * 32}

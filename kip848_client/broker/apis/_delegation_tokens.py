@@ -11,7 +11,8 @@ from typing import Final
 from kip848_client.broker.net.context import ANONYMOUS, RequestContext
 from kip848_client.errors import ErrorCode
 
-NO_TIME: Final = -1
+NO_TIME: Final = 0
+"""Of a token that there is not, as Kafka answers."""
 
 
 def refusal_code(context: RequestContext) -> ErrorCode:

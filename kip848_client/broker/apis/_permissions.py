@@ -222,7 +222,7 @@ def whole_group(operation: Operation) -> Callable[[Permit, Any], Outcome]:
     def check(permit: Permit, request: Any) -> Outcome:
         if permit.may(operation, ResourceType.GROUP, request.group_id):
             return None
-        return refusal(request, code=GROUP_FAILED, api_version=permit.context.api_version)
+        return refusal(request, code=GROUP_FAILED, api_version=permit.context.api_version, reason=TEXTS[GROUP_FAILED])
 
     return check
 

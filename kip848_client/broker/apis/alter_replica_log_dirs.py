@@ -10,11 +10,10 @@ from collections.abc import Callable
 from typing import Final
 
 from kip848_client.broker.apis._partitions import is_replica
-from kip848_client.broker.apis._permissions import CLUSTER_FAILED, Outcome
+from kip848_client.broker.apis._permissions import whole_cluster
 from kip848_client.broker.apis.describe_log_dirs import log_dir
 from kip848_client.broker.metadata.acls import Operation
 from kip848_client.broker.net.context import RequestContext
-from kip848_client.broker.security.access import Permit
 from kip848_client.broker.state import BrokerState
 from kip848_client.error_codes import ErrorCode
 from kip848_client.wire.api_keys import ApiKey
@@ -27,6 +26,8 @@ from kip848_client.wire.messages.alter_replica_log_dirs import (
 
 API_KEY: Final = ApiKey.ALTER_REPLICA_LOG_DIRS
 VERSIONS: Final = (1, 2)
+
+requires: Final = whole_cluster(Operation.ALTER)
 
 
 def handle(
@@ -45,13 +46,6 @@ def handle(
         return ErrorCode.NONE
 
     return _answer(request, judge)
-
-
-def requires(permit: Permit, request: AlterReplicaLogDirsRequest) -> Outcome:
-    """ALTER on the cluster."""
-    if permit.may_on_cluster(Operation.ALTER):
-        return None
-    return _answer(request, lambda *_: CLUSTER_FAILED)
 
 
 def _answer(

@@ -25,4 +25,5 @@ def requires(permit: Permit, request: Any) -> Outcome:
         permit,
         request,
         lambda topic: 0 if permit.may(Operation.READ, ResourceType.TOPIC, topic.topic_name) else TOPIC_FAILED,
+        named=lambda topic: {"topic_id": permit.topic_id(topic.topic_name)},
     )

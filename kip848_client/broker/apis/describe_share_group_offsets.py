@@ -50,7 +50,8 @@ def requires(permit: Permit, request: DescribeShareGroupOffsetsRequest) -> Outco
                 else ResponseTopic(
                     topic_name=topic.topic_name,
                     partitions=tuple(
-                        ResponsePartition(each.partition_index, error_code=TOPIC_FAILED) for each in topic.partitions
+                        ResponsePartition(each.partition_index, start_offset=-1, error_code=TOPIC_FAILED)
+                        for each in topic.partitions
                     ),
                 )
                 for topic in group.topics

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from typing import Final
 
-from kip848_client.broker.apis._permissions import whole_cluster
+from msgspec.structs import replace
+
+from kip848_client.broker.apis._permissions import CLUSTER_FAILED, Outcome, deny
 from kip848_client.broker.metadata.acls import Operation
 from kip848_client.broker.net.context import RequestContext
+from kip848_client.broker.security.access import Permit
 from kip848_client.broker.state import BrokerState
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
 )
 
 API_KEY: Final = ApiKey.LIST_PARTITION_REASSIGNMENTS
 VERSIONS: Final = (0, 0)
-
-requires: Final = whole_cluster(Operation.DESCRIBE)
 
 
 def handle(
@@ -25,3 +28,21 @@ def handle(
 ) -> ListPartitionReassignmentsResponse:
     """Nothing; topics and partitions that do not exist are no error, as in Kafka."""
     return ListPartitionReassignmentsResponse()
+
+
+def requires(permit: Permit, request: ListPartitionReassignmentsRequest) -> Outcome:
+    """DESCRIBE on the cluster; the refusal names what was asked for, as in Kafka."""
+    if permit.may_on_cluster(Operation.DESCRIBE):
+        return None
+    return replace(
+        deny(permit, request, CLUSTER_FAILED),
+        topics=tuple(
+            OngoingTopicReassignment(
+                name=topic.name,
+                partitions=tuple(
+                    OngoingPartitionReassignment(partition_index=partition) for partition in topic.partition_indexes
+                ),
+            )
+            for topic in request.topics or ()
+        ),
+    )

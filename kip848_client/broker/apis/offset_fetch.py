@@ -11,8 +11,8 @@ from kip848_client.broker.apis._permissions import (
     GROUP_FAILED,
     TOPIC_FAILED,
     Outcome,
-    describe_topics,
     may_on_topic,
+    narrow,
     split,
     visible,
 )
@@ -46,8 +46,8 @@ def requires(permit: Permit, request: OffsetFetchRequest) -> Outcome:
         return refusal(request, code=GROUP_FAILED, api_version=permit.context.api_version)
     if request.topics is None:
         return Narrowed(request, lambda response: replace(response, topics=visible(permit, response.topics)))
-
-    return describe_topics(permit, request)
+    may = may_on_topic(permit, Operation.DESCRIBE)
+    return narrow(permit, request, lambda topic: 0 if may(topic) else TOPIC_FAILED, asked="topics")
 
 
 def _offset_fetch_groups(permit: Permit, request: OffsetFetchRequest) -> Narrowed[Any]:

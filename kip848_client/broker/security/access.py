@@ -23,6 +23,7 @@ from kip848_client.broker.metadata.acls import (
     is_allowed_anywhere,
 )
 from kip848_client.broker.net.context import RequestContext
+from kip848_client.model import ZERO_UUID
 from kip848_client.wire.schema import Request, Response
 
 if TYPE_CHECKING:
@@ -125,6 +126,11 @@ class Permit:
         offsets = self._access.offsets_topic.described
         topic = offsets if topic_id == offsets.topic_id else self._access.topics.get_by_id(topic_id)
         return None if topic is None else topic.name
+
+    def topic_id(self, name: str) -> uuid.UUID:
+        """The id of a topic; zeros if there is no such topic."""
+        topic = self._access.topics.get(name)
+        return ZERO_UUID if topic is None else topic.topic_id
 
     def remember_member(self, group_id: str) -> None:
         """The sender is a member of the group: its patterns match what the sender may see."""

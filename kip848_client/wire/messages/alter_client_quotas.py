@@ -38,7 +38,7 @@ class AlterClientQuotasRequest(Request["AlterClientQuotasResponse"], frozen=True
     """The changes."""
 
     WIRE: ClassVar[MessageSpec] = request(
-        ApiKey.ALTER_CLIENT_QUOTAS, "0-1", flexible="1+", answered_by={"entries": "entries"}
+        ApiKey.ALTER_CLIENT_QUOTAS, "0-1", flexible="1+", answered_by={"entries": "entries", "entity": "entity"}
     )
 
     entries: Annotated[tuple[EntryData, ...], wire("0+")] = ()

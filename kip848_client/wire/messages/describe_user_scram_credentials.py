@@ -28,7 +28,9 @@ class UserName(WireStruct, frozen=True):
 class DescribeUserScramCredentialsRequest(Request["DescribeUserScramCredentialsResponse"], frozen=True):
     """The users to describe; null or none for all."""
 
-    WIRE: ClassVar[MessageSpec] = request(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, "0", flexible="0+")
+    WIRE: ClassVar[MessageSpec] = request(
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, "0", flexible="0+", answered_by={"users": "results"}
+    )
 
     users: Annotated[tuple[UserName, ...] | None, wire("0+", nullable="0+")] = ()
 
