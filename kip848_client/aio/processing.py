@@ -6,9 +6,11 @@ import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
 from concurrent.futures import CancelledError as FutureCancelledError
+from contextvars import copy_context
 from functools import partial
+from types import coroutine
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio
@@ -24,6 +26,8 @@ from kip848_client.processing.settings import ProcessSettings
 from kip848_client.processing.work import HANDLING, Work
 
 if TYPE_CHECKING:
+    from contextvars import Context
+
     from anyio.abc import TaskGroup
 
 ResultT = TypeVar("ResultT")
@@ -62,6 +66,8 @@ class TaskProcessor(Driver):
         self._access: Final = ConsumerAccess(consumer)
         super().__init__(settings, group_id=self._access.group_id, client_id=self._access.client_id, cancellable=True)
         self._handler: Final = handler
+        self._context: Final = copy_context()
+        """Of the caller; each call of the handler has a copy, so that records see nothing of each other."""
         self._running: Final[dict[int, tuple[Work, anyio.CancelScope]]] = {}
         self._reading: Final = anyio.CancelScope()
         self._moved = anyio.Event()
@@ -397,24 +403,16 @@ class TaskProcessor(Driver):
 
     async def _handle(self, work: Work) -> None:
         """Run one work after the other, as a task for each would cost more than many a handler."""
-        handler, batched = self._handler, self.settings.batch is not None
         error: BaseException | None = None
         # Shielded: a cancelled process() lets handlers end within grace_s.
         with anyio.CancelScope(shield=True) as scope:
             while True:
                 self._running[id(work)] = (work, scope)
-                HANDLING.set((self, work))
                 error = None
                 if work.state != "running":  # it was cancelled before this task began with it
                     scope.cancel()
                 try:
-                    given = work.records if batched else work.items[0].record
-                    arguments = (given,) if self.writer is None else (given, work.outputs)
-                    if self.telemetry.on:
-                        with self.telemetry.call(work):
-                            check_finished(await _awaitable(handler(*arguments)), instead=_AWAIT_IT)
-                    else:
-                        check_finished(await _awaitable(handler(*arguments)), instead=_AWAIT_IT)
+                    await _in_context(self._context.copy(), self._call_handler(work))
                 except asyncio.CancelledError as raised:
                     if scope.cancel_called:
                         raise
@@ -443,6 +441,16 @@ class TaskProcessor(Driver):
         del self._running[id(work)]
         self.finished(work, error, cancelled=scope.cancelled_caught)
         self._tell()
+
+    async def _call_handler(self, work: Work) -> None:
+        HANDLING.set((self, work))
+        given = work.items[0].record if self.settings.batch is None else work.records
+        arguments = (given,) if self.writer is None else (given, work.outputs)
+        if self.telemetry.on:
+            with self.telemetry.call(work):
+                check_finished(await _awaitable(self._handler(*arguments)), instead=_AWAIT_IT)
+        else:
+            check_finished(await _awaitable(self._handler(*arguments)), instead=_AWAIT_IT)
 
     def _cut_off(self, work: Work, error: BaseException) -> None:
         del self._running[id(work)]
@@ -491,6 +499,24 @@ class TaskProcessor(Driver):
             due_ms = self.core.slice_due_ms()
             if due_ms is not None and due_ms < self._slice_armed_ms:
                 self._slice_due.set()
+
+
+@coroutine
+def _in_context(context: Context, call: Coroutine[Any, Any, None]) -> Generator[Any, Any, None]:
+    """Await *call* in a context that is not the task's, which has the same one for all its calls."""
+    step: Callable[[], Any] = partial(call.send, None)
+    while True:
+        try:
+            awaited = context.run(step)
+        except StopIteration:
+            return
+        try:
+            step = partial(call.send, (yield awaited))
+        except GeneratorExit:
+            context.run(call.close)
+            raise
+        except BaseException as error:  # noqa: BLE001  a cancellation, for the one that awaits
+            step = partial(call.throw, error)
 
 
 def _awaitable(result: Awaitable[object]) -> Awaitable[object]:

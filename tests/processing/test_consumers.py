@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import threading
 import time
 from collections import defaultdict
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from typing import Any
 
 import anyio
@@ -241,6 +243,80 @@ def test_handlers_may_run_in_processes(kip848_broker: EmbeddedBroker) -> None:
         watcher.start()
         consumer.process(_square, executor=pool)
         watcher.join()
+
+
+TENANT: contextvars.ContextVar[str | None] = contextvars.ContextVar("tenant", default=None)
+"""Set by the caller of process()."""
+ORDER: contextvars.ContextVar[int | None] = contextvars.ContextVar("order", default=None)
+"""Set by handlers."""
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_task_sees_no_context_of_another_record(kip848_broker: EmbeddedBroker, backend: str) -> None:
+    """A bound logger, a tenant or a session of one record was seen by the next record of the same task."""
+    _filled(kip848_broker, 40, keys=40)
+    seen: list[tuple[str | None, int | None, int | None]] = []
+
+    async def main() -> None:
+        TENANT.set("the caller's")
+        async with AsyncConsumer(_conf(kip848_broker)) as consumer:
+
+            async def handle(message: Any) -> None:
+                before = ORDER.get()
+                ORDER.set(message.offset())
+                await anyio.sleep(0.001)  # its context is its own after it has waited, too
+                own = ORDER.get()
+                seen.append((TENANT.get(), before, None if own == message.offset() else own))
+                assert not processing_cancelled()
+                if len(seen) == 40:
+                    consumer.hand_over()
+
+            await consumer.subscribe(["orders"])
+            await consumer.process(handle, concurrency=4)
+        assert ORDER.get() is None
+
+    anyio.run(main, backend=backend)
+    assert seen == [("the caller's", None, None)] * 40
+
+
+def _check_alone(record: Any) -> None:
+    if ORDER.get() is not None:
+        raise AssertionError(f"offset {record.offset()} sees the context of offset {ORDER.get()}")
+    ORDER.set(record.offset())
+
+
+@pytest.mark.parametrize("pool", [None, ThreadPoolExecutor, ProcessPoolExecutor])
+def test_a_thread_or_process_sees_no_context_of_another_record(
+    kip848_broker: EmbeddedBroker, pool: Callable[[int], Executor] | None
+) -> None:
+    """Threads and processes go from record to record as tasks do."""
+    _filled(kip848_broker, 10, keys=10)
+    tenants: set[str | None] = set()
+
+    def handle(record: Any) -> None:
+        tenants.add(TENANT.get())
+        _check_alone(record)
+
+    def main() -> None:
+        TENANT.set("the caller's")
+        with Consumer(_conf(kip848_broker)) as consumer:
+            consumer.subscribe(["orders"])
+
+            def end() -> None:
+                wait_until(lambda: kip848_broker.groups.committed("g").get(("orders", 0)) == 10, what="all are done")
+                consumer.hand_over()
+
+            watcher = threading.Thread(target=end, daemon=True)
+            watcher.start()
+            executor = None if pool is None else pool(1)
+            handler = _check_alone if pool is ProcessPoolExecutor else handle
+            consumer.process(handler, concurrency=1, executor=executor)
+            watcher.join()
+            if executor is not None:
+                executor.shutdown()
+
+    contextvars.copy_context().run(main)
+    assert tenants == (set() if pool is ProcessPoolExecutor else {"the caller's"})
 
 
 def test_calls_that_process_makes_by_itself_are_refused(kip848_broker: EmbeddedBroker) -> None:

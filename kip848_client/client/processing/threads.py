@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
+from contextvars import copy_context
 from functools import partial
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, Final
@@ -59,6 +60,8 @@ class ThreadProcessor(Driver):
         self._executor: Final = executor
         self._pool: Executor = executor or DaemonThreads(settings.concurrency)
         self._copies: Final = isinstance(executor, ProcessPoolExecutor)
+        self._context: Final = copy_context()
+        """Of the caller; each call of the handler has a copy, so that records see nothing of each other."""
         if self._copies and self.writer is not None:
             raise ConfigError(
                 "transactional= works with handlers in threads: one in another process cannot add to the transaction"
@@ -289,10 +292,10 @@ class ThreadProcessor(Driver):
             given = given[0]
         try:
             if self._copies:
-                future = self._pool.submit(self._handler, given)
+                future = self._pool.submit(_call_alone, self._handler, given)
             else:
                 arguments = (given,) if self.writer is None else (given, work.outputs)
-                future = self._pool.submit(self._handle, work, arguments)
+                future = self._pool.submit(self._context.copy().run, self._handle, work, arguments)
         except RuntimeError as error:  # the pool was shut down, its processes died, or there are too many threads
             self.cannot_run(work, error)
             return
@@ -303,14 +306,11 @@ class ThreadProcessor(Driver):
 
     def _handle(self, work: Work, arguments: tuple[Any, ...]) -> None:
         HANDLING.set((self, work))
-        try:
-            if not self.telemetry.on:
+        if not self.telemetry.on:
+            check_finished(self._handler(*arguments), instead=_RETURN_DONE)
+        else:
+            with self.telemetry.call(work):
                 check_finished(self._handler(*arguments), instead=_RETURN_DONE)
-            else:
-                with self.telemetry.call(work):
-                    check_finished(self._handler(*arguments), instead=_RETURN_DONE)
-        finally:
-            HANDLING.set(None)  # the thread may be of a pool that does other work, too
 
     def _ended(self, work: Work, future: Future[object]) -> None:
         """A handler ended, on its own thread."""
@@ -346,6 +346,11 @@ def _within(settings: ProcessSettings, executor: Executor | None) -> ProcessSett
         return settings
     settings.check()
     return replace(settings, concurrency=min(settings.concurrency, workers))
+
+
+def _call_alone(handler: Callable[[Any], object], given: object) -> object:
+    """Call the handler in a context of its own. Runs in the worker process, which has one for all that it does."""
+    return copy_context().run(handler, given)
 
 
 def _check_can_be_sent(handler: object) -> None:
