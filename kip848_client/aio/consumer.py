@@ -410,7 +410,8 @@ class AsyncConsumer(Generic[K_co, V_co]):
                 and with attempts of its own.
             buffer: records in hand above which partitions are paused; twice the concurrency if None.
             buffer_bytes: the same in bytes.
-            drain_s: how long a revocation waits for running handlers, within 0.8 of max.poll.interval.ms.
+            drain_s: how long a revocation waits for running handlers, within 0.8 of max.poll.interval.ms; it
+                should be less than what a deployment waits before it kills.
             grace_s: how long the end waits for them. Cancelled, it waits so long, and commits what is done.
             transactional: a `confluent_kafka.Producer` with a ``transactional.id``, for exactly once: the handler gets
                 a second argument, a `HandlerTransaction`, to produce with. If it returns, what it has produced is

@@ -79,6 +79,11 @@ class _Lane:
         self.batch = -1
         """Which entry of `Processing._batches` is its own."""
 
+    @property
+    def startable(self) -> bool:
+        """Whether it has records, and none of them is under way."""
+        return not self.busy and len(self.waiting) > 0
+
 
 class _Partition:
     """One assigned partition."""
@@ -94,7 +99,8 @@ class _Partition:
         """Heap of (offset, tie-breaker, lane)."""
         self.turn = False
         """It stands in the round-robin."""
-        self.held = 0
+        self.in_hand: Final[dict[int, Item]] = {}
+        """Records by their numbers."""
         self.held_bytes = 0
         self.busy: Final[set[int]] = set()
         """Ids of its works that are not decided."""
@@ -132,6 +138,19 @@ class _Partition:
             self.began = offset
         return self.progress.deliver(offset)
 
+    @property
+    def held(self) -> int:
+        """How many records are in hand."""
+        return len(self.in_hand)
+
+    @property
+    def first(self) -> Item | None:
+        """The first record in hand, and mostly the first one that is not done."""
+        first = self.in_hand.get(self.progress.low_number)
+        if first is None and self.in_hand:  # a revocation has let that one go
+            return next(iter(list(self.in_hand.values())), None)
+        return first
+
 
 class Processing:
     """See the module. Every method that takes *now_ms* may add effects, which `take_effects` returns."""
@@ -162,7 +181,10 @@ class Processing:
         self._held = 0
         self._held_bytes = 0
         self._metadata_bytes = limits.metadata_bytes
-        self._waiting_dead_letter = 0
+        self._waiting_dead_letter = self._waiting_retry = self._running = 0
+        """Records."""
+        self._startable_lanes = 0
+        """Lanes with records of which none is under way."""
         self._full = False
         self._paused: Final[set[NamedPartition]] = set()
         self.outbox: Final = None if limits.slice_records is None else Outbox(limits.slice_records, limits.slice_ms)
@@ -242,6 +264,7 @@ class Processing:
             partition.startable.clear()
             waiting = [item for lane in partition.lanes.values() for item in lane.waiting]
             for lane in partition.lanes.values():
+                self._startable_lanes -= lane.startable
                 lane.waiting.clear()
                 lane.singles = 0
             self._release(partition, waiting)
@@ -280,6 +303,7 @@ class Processing:
                 if work.state == "ended":
                     self._waiting_dead_letter -= len(work.items)
                 else:
+                    self._running -= len(work.items)
                     self._graces.pop(key, None)
                     self._abandoned[key] = work
                 self._drop(partition, work, now_ms)
@@ -304,14 +328,12 @@ class Processing:
             if number is None or partition.draining:
                 continue
             item.number, item.taken_ms = number, now_ms
-            partition.held += 1
-            partition.held_bytes += item.size
-            self._held += 1
-            self._held_bytes += item.size
+            self._take(partition, item)
             key = item if item.lane is None else item.lane
             lane = partition.lanes.get(key)
             if lane is None:
                 lane = partition.lanes[key] = _Lane(key)
+            self._startable_lanes += not lane.busy and not lane.waiting
             lane.waiting.append(item)
             if not lane.busy and (not lane.queued or len(lane.waiting) == batch > 1):
                 self._queue(partition, lane, now_ms)
@@ -326,10 +348,7 @@ class Processing:
         if number is None or partition.draining:
             return
         item.number, item.taken_ms = number, now_ms
-        partition.held += 1
-        partition.held_bytes += item.size
-        self._held += 1
-        self._held_bytes += item.size
+        self._take(partition, item)
         lane = _Lane(item)
         lane.busy = True
         work = Work([item], item.partition, partition.generation, lane=lane, state="ended", first_started_ms=now_ms)
@@ -337,6 +356,12 @@ class Processing:
         partition.busy.add(id(work))
         self._waiting_dead_letter += 1
         self._effects.append(Failed(work, error))
+
+    def _take(self, partition: _Partition, item: Item) -> None:
+        partition.in_hand[item.number] = item
+        partition.held_bytes += item.size
+        self._held += 1
+        self._held_bytes += item.size
 
     def _queue(self, partition: _Partition, lane: _Lane, now_ms: int) -> None:
         """A lane that is not busy has records: let it start, now or when its batch is due."""
@@ -362,6 +387,7 @@ class Processing:
             work = heapq.heappop(self._retries)[2]
             if id(work) in self._works and work.state == "waiting":
                 self.retries_total += 1
+                self._waiting_retry -= len(work.items)
                 self._call(work, now_ms)
         gated = 0
         while turns and self._occupied < limits.concurrency and gated < len(turns):
@@ -383,6 +409,7 @@ class Processing:
             items = [waiting.popleft() for _ in range(1 if lane.singles else min(limits.batch, len(waiting)))]
             lane.singles -= lane.singles > 0
             lane.busy, lane.queued = True, False
+            self._startable_lanes -= 1
             work = Work(items, partition.name, partition.generation, lane=lane, first_started_ms=now_ms)
             self._works[id(work)] = work
             partition.busy.add(id(work))
@@ -394,6 +421,7 @@ class Processing:
         return self.outbox is not None and self.outbox.full
 
     def _call(self, work: Work, now_ms: int) -> None:
+        self._running += len(work.items)
         work.state, work.started_ms = "running", now_ms
         self._occupied += 1
         if self._limits.timeout_ms is not None:
@@ -435,6 +463,7 @@ class Processing:
             return
         work.state = "waiting"
         work.attempt += 1
+        self._waiting_retry += len(work.items)
         heapq.heappush(self._retries, (now_ms + in_ms, next(self._ties), work))
 
     def split(self, work: Work, now_ms: int) -> None:
@@ -450,6 +479,7 @@ class Processing:
         lane.waiting.extendleft(reversed(work.items))
         lane.singles += len(work.items)
         lane.busy = False
+        self._startable_lanes += 1
         del self._works[id(work)]
         partition.busy.discard(id(work))
         self._queue(partition, lane, now_ms)
@@ -483,6 +513,7 @@ class Processing:
         self._occupied -= 1
         key = id(work)
         counts = work.state != "abandoned" and key in self._works
+        self._running -= len(work.items) if counts else 0
         self._timeouts.pop(key, None)
         self._graces.pop(key, None)
         if self._abandoned.pop(key, None) is not None:
@@ -505,18 +536,22 @@ class Processing:
 
     def _drop(self, partition: _Partition, work: Work, now_ms: int) -> None:
         """A work is over, done or not: its lane goes on."""
+        if work.state == "waiting":
+            self._waiting_retry -= len(work.items)
         del self._works[id(work)]
         partition.busy.discard(id(work))
         self._release(partition, work.items)
         lane: _Lane = work.lane
         lane.busy = False
         if lane.waiting:
+            self._startable_lanes += 1
             self._queue(partition, lane, now_ms)
         elif partition.lanes.get(lane.key) is lane:
             del partition.lanes[lane.key]
 
     def _release(self, partition: _Partition, items: Sequence[Item]) -> None:
-        partition.held -= len(items)
+        for item in items:
+            del partition.in_hand[item.number]
         size = sum([item.size for item in items])
         partition.held_bytes -= size
         self._held -= len(items)
@@ -594,6 +629,7 @@ class Processing:
                 lane=work.lane,
                 state="ended",
             )
+            self._running -= len(work.items)
             del self._works[id(work)]
             partition.busy.discard(id(work))
             self._works[id(follower)] = follower
@@ -770,35 +806,21 @@ class Processing:
         return [work for work in self._works.values() if work.state in {"running", "cancelled"}]
 
     def first_in_hand(self) -> Sequence[Item]:
-        """Of each partition the first record that is not done. From any thread, as `status`."""
-        first: dict[NamedPartition, Item] = {}
-        queued = (item for lane in self._lanes() for item in itertools.islice(lane.waiting.copy(), 1))
-        for item in itertools.chain((work.items[0] for work in list(self._works.values())), queued):
-            if item.partition not in first or item.offset < first[item.partition].offset:
-                first[item.partition] = item
-        return tuple(first.values())
+        """Of each partition the first record in hand. From any thread, as `status`."""
+        return [item for each in list(self._partitions.values()) if (item := each.first) is not None]
 
     def status(self, now_ms: int) -> ProcessingStatus:
-        """What is in hand, and why it waits. From any thread: what others change meanwhile is copied in one step.
+        """What is in hand, and why it waits. From any thread. It looks at one record of each partition.
 
-        Without the GIL these are such steps: ``list()`` of a dict's values, and ``deque.copy``; ``tuple()`` is not.
+        Without the GIL ``list()`` of a dict's values is one step; ``tuple()`` is not.
         """
-        works = list(self._works.values())
-        running = sum(len(work.items) for work in works if work.state in {"running", "cancelled"})
-        retry = sum(len(work.items) for work in works if work.state == "waiting")
-        queues = [(lane.busy, lane.waiting.copy()) for lane in self._lanes()]
-        behind = sum(len(queue) - (not busy and len(queue) > 0) for busy, queue in queues)
-        waiting = sum(len(queue) for _, queue in queues)
-        oldest = min(
-            itertools.chain((work.items[0] for work in works), (queue[0] for _, queue in queues if queue)),
-            key=lambda item: item.taken_ms,
-            default=None,
-        )
+        waiting = self._held - self._running - self._waiting_retry - self._waiting_dead_letter
+        oldest = min(self.first_in_hand(), key=lambda item: item.taken_ms, default=None)
         return ProcessingStatus(
-            running=running,
-            waiting_slot=waiting - behind,
-            waiting_lane=behind,
-            waiting_retry=retry,
+            running=self._running,
+            waiting_slot=self._startable_lanes,
+            waiting_lane=max(0, waiting - self._startable_lanes),
+            waiting_retry=self._waiting_retry,
             waiting_dead_letter=self._waiting_dead_letter,
             paused=len(self._paused),
             oldest=None if oldest is None else (*oldest.partition, oldest.offset),
@@ -809,9 +831,6 @@ class Processing:
             skipped=self.skipped_total,
             abandoned=self.abandoned_total,
         )
-
-    def _lanes(self) -> list[_Lane]:
-        return [lane for partition in list(self._partitions.values()) for lane in list(partition.lanes.values())]
 
 
 def _first(calls: OrderedDict[int, tuple[int, Work]]) -> tuple[int, Work] | None:

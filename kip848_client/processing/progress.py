@@ -104,6 +104,11 @@ class Progress:
         self._starts[run.end] = start
 
     @property
+    def low_number(self) -> int:
+        """The number of the first record that is not done, or of the next one that is delivered."""
+        return self._low
+
+    @property
     def low_mark(self) -> int:
         """The offset to commit: of the first record that is not done, or after the last one; -1 if none was seen."""
         return self._undone.get(self._low, self._end_offset)

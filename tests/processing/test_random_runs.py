@@ -70,9 +70,11 @@ def life(log: Log, rng: random.Random) -> None:
         return  # a crash: nothing more is committed
     core.revoke(PARTITIONS, played.now)
     while core.busy(PARTITIONS) and played.running and rng.random() < 0.9:
+        check_status(played)
         end_one(log, rng, played)
     commit(log, played)
     core.forget(PARTITIONS, played.now)
+    check_status(played)
 
 
 def step(log: Log, rng: random.Random, played: Played, left: dict[NamedPartition, list[tuple[int, str]]]) -> None:
@@ -143,6 +145,28 @@ def check(log: Log, played: Played) -> None:
             if at < offset or any(first <= at < end for first, end in ranges):
                 assert at in log.done[partition], f"{partition} at {at} is committed and not done"
     assert len(played.running) <= played.core._limits.concurrency
+    check_status(played)
+
+
+def check_status(played: Played) -> None:
+    """The status, which looks at few records, says what counting the records says."""
+    core = played.core
+    works = [(work.state, len(work.items)) for work in core._works.values()]
+    queues = [(lane.busy, len(lane.waiting)) for part in core._partitions.values() for lane in part.lanes.values()]
+    status = core.status(played.now)
+    counted = (
+        sum(count for state, count in works if state in {"running", "cancelled"}),
+        sum(not busy and count > 0 for busy, count in queues),
+        sum(count - (not busy and count > 0) for busy, count in queues),
+        sum(count for state, count in works if state == "waiting"),
+        sum(count for state, count in works if state == "ended"),
+    )
+    seen = (status.running, status.waiting_slot, status.waiting_lane, status.waiting_retry, status.waiting_dead_letter)
+    assert seen == counted
+    in_hand = [item for work in core._works.values() for item in work.items]
+    in_hand += [item for part in core._partitions.values() for lane in part.lanes.values() for item in lane.waiting]
+    assert (status.oldest is None) == (not in_hand)
+    assert status.oldest_s * 1000 == max((played.now - item.taken_ms for item in in_hand), default=0)
 
 
 @pytest.mark.parametrize("block", range(10))
