@@ -52,8 +52,8 @@ STEPS = (
 @contextmanager
 def noted(times: dict[str, float]) -> Iterator[None]:
     """Note when an assignment is answered, and when fetching is started, in this process."""
-    from kip848_client.client.control.observer import MemberObserver
-    from kip848_client.client.records.fetcher import Fetcher
+    from kip848_client.consumer.records.fetcher import Fetcher
+    from kip848_client.network.observer import MemberObserver
     from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 
     answered, start = MemberObserver.answered, Fetcher.start

@@ -55,7 +55,7 @@ RECORD = bytes(100)
 def fresh_import_ms() -> float:
     """Importing what an EmbeddedBroker needs, in a new process, from compiled bytecode as an installed package has."""
     script = (
-        "import time; t = time.perf_counter(); import kip848_client.broker.broker; "
+        "import time; t = time.perf_counter(); import kip848_client.testing.broker.broker; "
         "print((time.perf_counter() - t) * 1000)"
     )
     with tempfile.TemporaryDirectory() as folder:

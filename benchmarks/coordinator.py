@@ -33,19 +33,19 @@ import heartbeat_load
 from broker_process import BrokerProcess, broker_process, echo_process, mock_process
 from report_file import in_a_process, keep, machine, median, options, table, versions
 
-from kip848_client.coordinator.consumer.consumer_member import ConsumerMetadata, CurrentAssignment
-from kip848_client.coordinator.consumer.consumer_records import (
+from kip848_client.testing.coordinator.consumer.consumer_member import ConsumerMetadata, CurrentAssignment
+from kip848_client.testing.coordinator.consumer.consumer_records import (
     current_record,
     group_epoch_record,
     member_metadata_record,
     target_epoch_record,
     target_record,
 )
-from kip848_client.coordinator.core.coordinator_config import CoordinatorConfig
-from kip848_client.coordinator.core.inputs import ApiRequest, GroupMessage, TopicsChanged
-from kip848_client.coordinator.core.result import CoordinatorRecord, CoordinatorResult
-from kip848_client.coordinator.core.topics_image import TopicInfo, TopicsImage
-from kip848_client.coordinator.group_coordinator import GroupCoordinator
+from kip848_client.testing.coordinator.core.coordinator_config import CoordinatorConfig
+from kip848_client.testing.coordinator.core.inputs import ApiRequest, GroupMessage, TopicsChanged
+from kip848_client.testing.coordinator.core.result import CoordinatorRecord, CoordinatorResult
+from kip848_client.testing.coordinator.core.topics_image import TopicInfo, TopicsImage
+from kip848_client.testing.coordinator.group_coordinator import GroupCoordinator
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,

@@ -31,9 +31,9 @@ IMPORTS = {
     CONSUMER: "import kip848_client; kip848_client.Consumer",
     "kip848_client": "import kip848_client",
     "pytest": "import pytest",
-    "pytest and plugin": "import pytest, kip848_client.pytest_plugin",
+    "pytest and plugin": "import pytest, kip848_client.testing.pytest_plugin",
     "EmbeddedBroker": "import kip848_client; kip848_client.EmbeddedBroker",
-    "GroupMember": "import kip848_client.client.group.assembly",
+    "GroupMember": "import kip848_client.consumer.group.assembly",
 }
 GOAL_MS = 150.0
 MODULES_SHOWN = 25

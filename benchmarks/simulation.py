@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from report_file import keep, machine, options, table, versions
 
-from kip848_client.simulation import BRIEF, Behaviour, NetworkFaults, Scenario, run
+from kip848_client.testing.simulation import BRIEF, Behaviour, NetworkFaults, Scenario, run
 
 GOALS: Final = {3: 3_000, 100: 100}
 """Members -> virtual seconds in one second of CPU time."""

@@ -27,12 +27,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from report_file import keep, machine, options, table, versions
 
-from kip848_client.recorder import RawRecord, Recorder
-from kip848_client.report.summary import sentences
 from kip848_client.spark import spark_session
 from kip848_client.spark.analytics.analytics import analyze_lines, kept
 from kip848_client.spark.analytics.analytics_page import summarize
 from kip848_client.spark.analytics.group_records import replay_records
+from kip848_client.tools.recorder import RawRecord, Recorder
+from kip848_client.tools.report.summary import sentences
 from kip848_client.wire.messages import group_records as wire
 
 PARTITIONS: Final = 50

@@ -19,11 +19,11 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from kip848_client import Admin, journal
-from kip848_client.broker.config import BrokerConfig
 from kip848_client.cli import COMMANDS, main
-from kip848_client.coordinator.core.coordinator_config import CoordinatorConfig, properties_of
-from kip848_client.logs import LogEvent
-from kip848_client.telemetry import COORDINATOR_METRICS, GAUGES, METRICS, WORKER_GAUGES, WORKER_METRICS
+from kip848_client.common.logs import LogEvent
+from kip848_client.common.telemetry import COORDINATOR_METRICS, GAUGES, METRICS, WORKER_GAUGES, WORKER_METRICS
+from kip848_client.testing.broker.config import BrokerConfig
+from kip848_client.testing.coordinator.core.coordinator_config import CoordinatorConfig, properties_of
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 
@@ -38,7 +38,7 @@ REFERENCE: Final = {
         ("kip848_client.assignors", "kip848_client.assignors.library", "kip848_client.assignors.streams"),
     ),
     "errors": ("Errors", ("kip848_client.errors",)),
-    "simulation": ("Simulation", ("kip848_client.simulation",)),
+    "simulation": ("Simulation", ("kip848_client.testing.simulation",)),
     "journal": ("Event log", ("kip848_client.journal",)),
     "spark": ("Spark", ("kip848_client.spark",)),
 }
@@ -78,8 +78,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """Let links to examples lead to their pages; name other files of the repository without a link."""
     up = "../" * page.file.src_uri.count("/")
     markdown = re.sub(r"\]\((?:\.\./)+examples/(\w+)\.py\)", rf"]({up}examples/\1.md)", markdown)
-    markdown = re.sub(r"\]\(\.\./kip848_client/(?:logs|journal)\.py\)", "](reference/events.md)", markdown)
-    markdown = re.sub(r"\]\(\.\./kip848_client/telemetry\.py\)", "](reference/metrics.md)", markdown)
+    markdown = re.sub(r"\]\(\.\./kip848_client/(?:common/logs|journal)\.py\)", "](reference/events.md)", markdown)
+    markdown = re.sub(r"\]\(\.\./kip848_client/common/telemetry\.py\)", "](reference/metrics.md)", markdown)
     return re.sub(r"\[([^\]]+)\]\((?:\.\./)+(?:tests|benchmarks|kip848_client)/[^)]*\)", r"\1", markdown)
 
 
@@ -236,7 +236,8 @@ def _metrics() -> str:
 def _cli() -> str:
     """Every command's own help."""
     lines = ["# Command line", "", f"```text\n{_help()}```", ""]
-    for command in COMMANDS:
+    for module in COMMANDS:
+        command = module.rpartition(".")[2]
         text = _help(command)
         lines += [f"## kip848 {command}", "", f"```text\n{text}```", ""]
         for action in _actions(text):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kip848_client.simulation import NamedPartition, Report, SimulatedConsumer
+from kip848_client.testing.simulation import NamedPartition, Report, SimulatedConsumer
 
 # --- the service that is to be tested
 
@@ -93,7 +93,7 @@ def test_every_record_is_counted_once(kip848_simulation: Callable[..., Report]) 
 
 def main() -> None:
     """Look for a minute in which the careless service is wrong."""
-    from kip848_client.simulation import SCENARIOS, run
+    from kip848_client.testing.simulation import SCENARIOS, run
 
     for seed in range(100):
         database = Database()

@@ -59,8 +59,8 @@
 Messages name the cause and the way out. Foreign exceptions are mapped where they enter, with ``from``.
 
 Once confluent_kafka is loaded, which importing `Consumer` does, every `Kip848Error` is also a
-``confluent_kafka.KafkaException`` (`client/records/kafka_errors.py`), so that existing handlers keep working. Importing
-this file alone loads nothing of librdkafka.
+``confluent_kafka.KafkaException`` (`consumer/records/kafka_errors.py`), so that existing handlers keep working.
+Importing this file alone loads nothing of librdkafka.
 """
 
 from __future__ import annotations
@@ -68,13 +68,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from kip848_client.error_codes import RETRIABLE, ErrorCode, error_name
+from kip848_client.common.error_codes import RETRIABLE, ErrorCode, error_name
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaException as _KafkaExceptionLater
 
-    from kip848_client.client.records.message import Message
-    from kip848_client.named_partition import NamedPartition
+    from kip848_client.common.named_partition import NamedPartition
+    from kip848_client.consumer.records.message import Message
 else:
 
     class _KafkaExceptionLater(Exception):
@@ -163,7 +163,7 @@ class Kip848Error(_KafkaExceptionLater):
 
     librdkafka_code: ClassVar[int] = -196  # _FAIL
     _describe: ClassVar[Callable[[Kip848Error], object] | None] = None
-    """Makes ``args[0]``; set by `client/records/kafka_errors.py`."""
+    """Makes ``args[0]``; set by `consumer/records/kafka_errors.py`."""
 
     @property
     def args(self) -> tuple[Any, ...]:

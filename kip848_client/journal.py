@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TextIO, TypeAli
 
 import msgspec
 
+from kip848_client.common.json_text import to_json
 from kip848_client.errors import ProtocolError
-from kip848_client.json_text import to_json
 
 __all__ = [
     "EVENTS",

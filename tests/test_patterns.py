@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kip848_client import patterns
+from kip848_client.common import patterns
 
 TAKEN = {
     "orders-.*": ("orders-eu", "orders"),

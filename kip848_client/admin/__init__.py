@@ -28,7 +28,7 @@ from kip848_client.admin.results import (
     WorkerDescription,
     WorkerGroupDescription,
 )
-from kip848_client.model import NamedPartition
+from kip848_client.common.model import NamedPartition
 
 __all__ = [
     "Admin",

@@ -24,11 +24,11 @@ import anyio.to_thread
 from kip848_client.admin import groups, offsets, resets, topics, transactions, workers
 from kip848_client.admin.cluster import Cluster
 from kip848_client.aio.owner_thread import teller
-from kip848_client.client.control.connection_opener import ConnectionOpener
-from kip848_client.client.control.ownership import HomeProcess
+from kip848_client.common.daemon_thread import daemon_thread, no_event_loop
 from kip848_client.config import ConfigValue, ConsumerConfig, merge_settings, parse_consumer_config, unlisted_keys
-from kip848_client.daemon_thread import daemon_thread, no_event_loop
 from kip848_client.errors import IllegalStateError
+from kip848_client.network.connection_opener import ConnectionOpener
+from kip848_client.network.ownership import HomeProcess
 
 P = ParamSpec("P")
 ValueT = TypeVar("ValueT")
@@ -141,7 +141,7 @@ class _Client:
         given = {"group.id": _CLIENT_ID, "client.id": _CLIENT_ID, **merge_settings(config, settings)}
         parsed = parse_consumer_config(given)
         if unlisted := unlisted_keys(parsed.data_plane):
-            from kip848_client.client.records.data_plane import create_record_consumer  # here: it loads librdkafka
+            from kip848_client.consumer.records.data_plane import create_record_consumer  # here: it loads librdkafka
 
             asked = {key: parsed.data_plane[key] for key in ("bootstrap.servers", "group.id", *sorted(unlisted))}
             # It refuses what a consumer refuses. A key of a producer is no mistake here, of which it would warn.

@@ -16,12 +16,10 @@ from typing import Final, TypeAlias, TypeVar, cast
 
 import anyio.abc
 
-from kip848_client.client.control.connection_opener import ConnectionOpener
-from kip848_client.client.control.old_layouts import heard, spoken
-from kip848_client.client.control.request_sender import BrokerConnection, RequestSender
-from kip848_client.clock import SystemClock
+from kip848_client.common.clock import SystemClock
+from kip848_client.common.error_codes import RETRIABLE, ErrorCode
+from kip848_client.common.model import BrokerNode, NamedPartition
 from kip848_client.config import ConsumerConfig
-from kip848_client.error_codes import RETRIABLE, ErrorCode
 from kip848_client.errors import (
     AuthenticationError,
     BrokerError,
@@ -33,7 +31,9 @@ from kip848_client.errors import (
     UnsupportedByBrokerError,
     error_for_code,
 )
-from kip848_client.model import BrokerNode, NamedPartition
+from kip848_client.network.connection_opener import ConnectionOpener
+from kip848_client.network.old_layouts import heard, spoken
+from kip848_client.network.request_sender import BrokerConnection, RequestSender
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
 from kip848_client.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse

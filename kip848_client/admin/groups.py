@@ -25,9 +25,9 @@ from kip848_client.admin.results import (
 from kip848_client.admin.share_groups import share_group, starts_of
 from kip848_client.admin.topics import LATEST, offsets_of
 from kip848_client.admin.worker_groups import classic_workers, connect_workers, with_tokens
-from kip848_client.error_codes import ErrorCode
+from kip848_client.common.error_codes import ErrorCode
+from kip848_client.common.model import NamedPartition
 from kip848_client.errors import BrokerError, ConfigError, Kip848Error, ProtocolError
-from kip848_client.model import NamedPartition
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages import consumer_group_describe as described
 from kip848_client.wire.messages import describe_groups

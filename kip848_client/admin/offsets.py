@@ -9,10 +9,10 @@ from typing import Final
 from kip848_client.admin.cluster import TIMEOUT_S_DEFAULT, Call, Cluster, Node, by_topic, check, refusal
 from kip848_client.admin.results import Results, split
 from kip848_client.admin.topics import Partition, named
+from kip848_client.common.model import NamedPartition, OffsetAndMetadata
+from kip848_client.common.plain_text import counted
 from kip848_client.errors import Kip848Error
 from kip848_client.member.offsets.commit_requests import first_part
-from kip848_client.model import NamedPartition, OffsetAndMetadata
-from kip848_client.plain_text import counted
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.offset_commit import (
     OffsetCommitRequest,

@@ -14,8 +14,8 @@ from kip848_client.admin.offsets import commit_offsets, committed_of
 from kip848_client.admin.results import OffsetMove, ResetPlan, ShiftBy, split
 from kip848_client.admin.share_groups import alter_starts, starts_of
 from kip848_client.admin.topics import EARLIEST, LATEST, Partition, named, offsets_of, timestamp_of
+from kip848_client.common.model import NamedPartition
 from kip848_client.errors import ConfigError, IllegalStateError
-from kip848_client.model import NamedPartition
 
 ResetTo: TypeAlias = Literal["earliest", "latest"] | datetime | int | ShiftBy | Mapping[NamedPartition, int]
 """Where to reset to: an edge, a time, an offset (int), a shift, or an offset for each partition."""

@@ -8,8 +8,8 @@ from uuid import UUID
 
 import msgspec
 
+from kip848_client.common.model import NamedPartition
 from kip848_client.errors import Kip848Error
-from kip848_client.model import NamedPartition
 
 KeyT = TypeVar("KeyT")
 ValueT = TypeVar("ValueT")

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from kip848_client.admin.cluster import Call, Node, by_topic, refusal
 from kip848_client.admin.results import GroupDescription, MemberDescription, split
-from kip848_client.error_codes import ErrorCode
+from kip848_client.common.error_codes import ErrorCode
+from kip848_client.common.model import NamedPartition
 from kip848_client.errors import Kip848Error
-from kip848_client.model import NamedPartition
 from kip848_client.wire.messages import share_group_describe
 from kip848_client.wire.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,

@@ -8,9 +8,9 @@ from typing import Final, Literal, Protocol, TypeAlias
 
 from kip848_client.admin.cluster import TIMEOUT_S_DEFAULT, Call, Cluster, Node, by_topic, check, refusal
 from kip848_client.admin.results import ClusterFeatures, Results, TopicListing, split
-from kip848_client.error_codes import ErrorCode
+from kip848_client.common.error_codes import ErrorCode
+from kip848_client.common.model import ZERO_UUID, NamedPartition
 from kip848_client.errors import ConfigError, Kip848Error
-from kip848_client.model import ZERO_UUID, NamedPartition
 from kip848_client.wire.dialling import versions_request
 from kip848_client.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 

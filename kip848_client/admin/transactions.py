@@ -18,8 +18,8 @@ from kip848_client.admin.results import (
     split,
 )
 from kip848_client.admin.topics import Partition, named
+from kip848_client.common.model import NamedPartition
 from kip848_client.errors import BrokerError, Kip848Error
-from kip848_client.model import NamedPartition
 from kip848_client.wire.messages.describe_producers import DescribeProducersRequest, DescribeProducersTopic
 from kip848_client.wire.messages.describe_transactions import DescribeTransactionsRequest
 from kip848_client.wire.messages.end_txn import EndTxnRequest

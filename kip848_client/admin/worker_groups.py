@@ -19,8 +19,8 @@ from kip848_client.admin.results import (
     WorkerGroupDescription,
 )
 from kip848_client.admin.transactions import describe_at
+from kip848_client.common.model import Unit
 from kip848_client.errors import Kip848Error
-from kip848_client.model import Unit
 from kip848_client.wire.messages import connect_group_describe, describe_groups
 from kip848_client.worker.classic_messages import Claim, Given, from_pairs, token_of, transactional_id
 

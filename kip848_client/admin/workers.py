@@ -17,7 +17,7 @@ import msgspec
 from kip848_client.admin.cluster import TIMEOUT_S_DEFAULT, Cluster, Node, refusal
 from kip848_client.admin.groups import describe
 from kip848_client.admin.results import Results, WorkerGroupDescription, split
-from kip848_client.error_codes import ErrorCode
+from kip848_client.common.error_codes import ErrorCode
 from kip848_client.errors import ConfigError, Kip848Error, RequestTimeoutError, UnsupportedByBrokerError
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol

@@ -21,22 +21,13 @@ import anyio.to_thread
 
 from kip848_client.aio.owner_thread import OwnerThread
 from kip848_client.aio.reading_task import current_task, has_returned, runs_only
-from kip848_client.callables import check_async, check_takes
-from kip848_client.client.group.app_thread import QUIET_SLICE_S, SLICE_S
-from kip848_client.client.group.health import ConsumerHealth
-from kip848_client.client.group.translation import (
-    CommitCallback,
-    check_commit_callback,
-    check_leave_mode,
-    limit_s,
-    record_count,
-)
-from kip848_client.client.records.data_plane import ErrorDetails, TopicPartition
-from kip848_client.client.records.message import K_co, Message, V_co
-from kip848_client.clock import Clock
+from kip848_client.common.callables import check_async, check_takes
+from kip848_client.common.clock import Clock
+from kip848_client.common.logs import LogEvent
+from kip848_client.common.model import NamedPartition, SubscriptionPattern
 from kip848_client.config import ConfigValue, merge_settings
 from kip848_client.config.other_clients import missing_attribute
-from kip848_client.consumer import (
+from kip848_client.consumer.consumer import (
     ABANDON_TIMEOUT_S,
     BATCH_RECORDS,
     CLOSE_TIMEOUT_S,
@@ -46,13 +37,22 @@ from kip848_client.consumer import (
     ConsumerRebalanceListener,
     read_listener,
 )
+from kip848_client.consumer.group.app_thread import QUIET_SLICE_S, SLICE_S
+from kip848_client.consumer.group.health import ConsumerHealth
+from kip848_client.consumer.group.translation import (
+    CommitCallback,
+    check_commit_callback,
+    check_leave_mode,
+    limit_s,
+    record_count,
+)
+from kip848_client.consumer.records.data_plane import ErrorDetails, TopicPartition
+from kip848_client.consumer.records.message import K_co, Message, V_co
 from kip848_client.errors import IllegalStateError, RequestTimeoutError
 from kip848_client.journal import Journal
-from kip848_client.logs import LogEvent
 from kip848_client.member.core.events import LeaveMode
 from kip848_client.member.core.states import MemberState
-from kip848_client.model import NamedPartition, SubscriptionPattern
-from kip848_client.processing.settings import (
+from kip848_client.member.processing.settings import (
     BUFFER_BYTES,
     DRAIN_S,
     GRACE_S,
@@ -60,15 +60,15 @@ from kip848_client.processing.settings import (
     SLICE_RECORDS,
     ProcessSettings,
 )
-from kip848_client.processing.work import Order, ProcessingStatus
+from kip848_client.member.processing.work import Order, ProcessingStatus
 
 if TYPE_CHECKING:
     from tenacity import BaseRetrying
 
     from kip848_client.aio.reading_task import Task
-    from kip848_client.client.processing.dead_letters import DeadLetters
-    from kip848_client.client.processing.slices import HandlerTransaction
-    from kip848_client.client.records.data_plane import ClusterMetadata, Producer
+    from kip848_client.consumer.processing.dead_letters import DeadLetters
+    from kip848_client.consumer.processing.slices import HandlerTransaction
+    from kip848_client.consumer.records.data_plane import ClusterMetadata, Producer
 
 YIELD_S: Final = 0.001
 """A call that has run this long lets other tasks run, even if a record is ready."""

@@ -10,8 +10,8 @@ import anyio
 import anyio.to_thread
 
 from kip848_client.aio.worker import AsyncWorker
-from kip848_client.callables import check_async, check_takes
-from kip848_client.clock import Clock
+from kip848_client.common.callables import check_async, check_takes
+from kip848_client.common.clock import Clock
 from kip848_client.config.consumer import merge_settings
 from kip848_client.config.reader import ConfigValue
 from kip848_client.worker.election import ElectionBase

@@ -22,9 +22,9 @@ import anyio
 import anyio.lowlevel
 
 from kip848_client.aio.lookout import Lookout
-from kip848_client.client.control.ownership import HomeProcess
-from kip848_client.daemon_thread import daemon_thread
+from kip848_client.common.daemon_thread import daemon_thread
 from kip848_client.errors import RequestTimeoutError
+from kip848_client.network.ownership import HomeProcess
 
 ResultT = TypeVar("ResultT")
 

@@ -17,13 +17,13 @@ import anyio
 import anyio.lowlevel
 
 from kip848_client.aio.owner_thread import OwnerThread, teller
-from kip848_client.callables import WrongHandlerError, check_finished
-from kip848_client.client.processing.access import ConsumerAccess, ProcessedConsumer
-from kip848_client.client.processing.driver import CANCELLED_GRACE_S, DRAIN_SLICE_S, LAST_TRANSACTIONS, Driver, now_ms
+from kip848_client.common.callables import WrongHandlerError, check_finished
+from kip848_client.common.model import NamedPartition, OffsetAndMetadata
+from kip848_client.consumer.processing.access import ConsumerAccess, ProcessedConsumer
+from kip848_client.consumer.processing.driver import CANCELLED_GRACE_S, DRAIN_SLICE_S, LAST_TRANSACTIONS, Driver, now_ms
 from kip848_client.errors import DeserializationError, Kip848Error, MaxPollExceededError, ProcessingError
-from kip848_client.model import NamedPartition, OffsetAndMetadata
-from kip848_client.processing.settings import ProcessSettings
-from kip848_client.processing.work import HANDLING, Work
+from kip848_client.member.processing.settings import ProcessSettings
+from kip848_client.member.processing.work import HANDLING, Work
 
 if TYPE_CHECKING:
     from contextvars import Context

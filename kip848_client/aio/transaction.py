@@ -9,12 +9,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, overload
 
 from kip848_client.aio.consumer import AsyncConsumer
-from kip848_client.client.transactions.transaction import Transaction
-from kip848_client.consumer import Consumer
+from kip848_client.consumer.consumer import Consumer
+from kip848_client.consumer.transactions.transaction import Transaction
 from kip848_client.errors import ArgumentTypeError
 
 if TYPE_CHECKING:
-    from kip848_client.client.records.data_plane import Producer
+    from kip848_client.consumer.records.data_plane import Producer
 
 _GRACE_S: Final = 5.0
 """How long a cancelled block waits for the end of its transaction."""

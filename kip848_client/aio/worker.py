@@ -19,12 +19,12 @@ import msgspec
 from kip848_client.aio.lookout import Lookout
 from kip848_client.aio.owner_thread import teller
 from kip848_client.assignors.units.unit_interface import UnitAssignor
-from kip848_client.callables import check_async, check_takes
-from kip848_client.clock import Clock
+from kip848_client.common.callables import check_async, check_takes
+from kip848_client.common.clock import Clock
+from kip848_client.common.logs import LogEvent, log_event
+from kip848_client.common.model import Unit
 from kip848_client.config.reader import ConfigValue
 from kip848_client.errors import IllegalStateError, ListenerError, join_names
-from kip848_client.logs import LogEvent, log_event
-from kip848_client.model import Unit
 from kip848_client.worker.base import WorkerBase
 from kip848_client.worker.callbacks import note_failure
 from kip848_client.worker.config import UnitLike, UnitSource

@@ -1,12 +1,12 @@
 """The command ``kip848``: finds the subcommand, imports only its module, and runs it.
 
-A subcommand is a line in `COMMANDS` and the module of that name in this package, with
+A subcommand is a line in `COMMANDS` and a module in the folder ``commands`` of its house, with
 
 * ``add_arguments(parser)``: its options,
 * ``run(arguments) -> int``: its exit status. It may raise `Kip848Error`: the message is shown and the status is 1.
 
-Modules are imported only when their command is asked for, so that ``kip848 broker`` does not
-load librdkafka.
+Modules are imported only when their command is asked for, so that ``kip848 broker`` does not load librdkafka. A command
+whose house is not installed is left out of the help.
 """
 
 from __future__ import annotations
@@ -16,37 +16,38 @@ import contextlib
 import errno
 import functools
 import importlib
-import importlib.util
 import io
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 from kip848_client.cli.shared.parser import Parser, declare_when_given
+from kip848_client.common.plain_text import printable
+from kip848_client.common.version import __version__
 from kip848_client.errors import Kip848Error
-from kip848_client.plain_text import printable
-from kip848_client.version import __version__
 
 COMMANDS: Final[dict[str, str]] = {
-    "acls": "who may do what: list, create and delete access rules",
-    "assignor": "check a client-side assignor, and draw its result",
-    "broker": "run the embedded broker until SIGTERM or Ctrl-C",
-    "cluster": "the nodes of a cluster, its controller and its features",
-    "completion": "let a shell complete commands and options",
-    "consume": "print records: as a member of a group, or of any partitions, from and until any place",
-    "groups": "list, describe, watch, export and delete groups; show lag, reset offsets",
-    "produce": "write records to a topic: arguments, lines or JSON",
-    "report": "turn event logs into figures, a page or a picture: which member read which partition when",
-    "simulate": "play a group with faults on a virtual clock, from one seed or thousands",
-    "sweep": "play many thousands of seeds on Spark, and keep the results as Parquet",
-    "topics": "create, list, describe, change and delete topics",
-    "transactions": "show open transactions and whom they hold back; abort them",
-    "workers": "show which process runs which unit, since when and with which token; drain a process",
+    "tools.commands.acls": "who may do what: list, create and delete access rules",
+    "tools.commands.assignor": "check a client-side assignor, and draw its result",
+    "testing.commands.broker": "run the embedded broker until SIGTERM or Ctrl-C",
+    "tools.commands.cluster": "the nodes of a cluster, its controller and its features",
+    "cli.completion": "let a shell complete commands and options",
+    "tools.commands.consume": "print records: as a member of a group, or of any partitions, from and until any place",
+    "tools.commands.groups": "list, describe, watch, export and delete groups; show lag, reset offsets",
+    "tools.commands.produce": "write records to a topic: arguments, lines or JSON",
+    "tools.commands.report": "turn event logs into figures, a page or a picture: who read which partition when",
+    "testing.commands.simulate": "play a group with faults on a virtual clock, from one seed or thousands",
+    "spark.commands.sweep": "play many thousands of seeds on Spark, and keep the results as Parquet",
+    "tools.commands.topics": "create, list, describe, change and delete topics",
+    "tools.commands.transactions": "show open transactions and whom they hold back; abort them",
+    "tools.commands.workers": "show which process runs which unit, since when and with which token; drain a process",
 }
-"""Subcommand -> its line in the help. Each is the module of that name in this package, if it is there."""
+"""Module below `kip848_client`, which has the name of its subcommand -> its line in the help."""
 
 
+_PACKAGE: Final = Path(__file__).resolve().parents[1]
 _CANNOT_BE_WRITTEN: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
 
@@ -89,16 +90,22 @@ def _parser() -> Parser:
     parser = Parser(prog="kip848", description="Kafka's next-generation consumer groups (KIP-848): broker and tools.")
     parser.add_argument("--version", action="version", version=f"kip848 {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, help_text in COMMANDS.items():
-        if importlib.util.find_spec(f"{__name__}.{name}") is None:
+    for module, help_text in COMMANDS.items():
+        if not _is_there(module):
             continue
+        name = module.rpartition(".")[2]
         subparser = commands.add_parser(name, help=help_text, description=f"{help_text[0].upper()}{help_text[1:]}.")
-        declare_when_given(subparser, functools.partial(_declare, name))
+        declare_when_given(subparser, functools.partial(_declare, module))
     return parser
 
 
+def _is_there(module: str) -> bool:
+    """Whether the file of a subcommand is installed. Imports nothing of its house."""
+    return _PACKAGE.joinpath(*module.split(".")).with_suffix(".py").is_file()
+
+
 def _declare(name: str, parser: argparse.ArgumentParser) -> None:
-    module = importlib.import_module(f"{__name__}.{name}")
+    module = importlib.import_module(f"kip848_client.{name}")
     module.add_arguments(parser)
     parser.set_defaults(run=module.run)
 

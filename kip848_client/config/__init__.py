@@ -1,4 +1,4 @@
-"""Configuration: property names in, checked values out. `consumer.py` has the keys and defaults.
+"""Configuration: property names in, checked values out. `consumer/consumer.py` has the keys and defaults.
 
 `security.py` reads TLS and SASL, `assignors.py` client-side assignors, `keys.py` knows librdkafka's names, `reader.py`
 checks single values.

@@ -19,6 +19,7 @@ from typing import ClassVar, Final
 
 import msgspec
 
+from kip848_client.common.model import Confidential, SecuritySettings
 from kip848_client.config.assignors import (
     OWN_ASSIGNOR_KEYS,
     LocalAssignors,
@@ -31,7 +32,6 @@ from kip848_client.config.reader import ConfigReader, ConfigValue
 from kip848_client.config.reset import read_reset
 from kip848_client.config.security import OWN_SECURITY_KEYS, read_security, security_protocol
 from kip848_client.errors import ConfigError
-from kip848_client.model import Confidential, SecuritySettings
 
 
 class BootstrapServer(msgspec.Struct, frozen=True):

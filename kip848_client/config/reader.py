@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, TypeAlias, TypeVar
 
-from kip848_client.callables import check_not_async, check_takes
+from kip848_client.common.callables import check_not_async, check_takes
 from kip848_client.config.keys import is_secret
 from kip848_client.errors import ConfigError
 

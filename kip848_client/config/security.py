@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from kip848_client.common.model import SaslSettings, SecuritySettings, TlsSettings
 from kip848_client.config.reader import ConfigReader, ConfigValue
 from kip848_client.errors import ConfigError
-from kip848_client.model import SaslSettings, SecuritySettings, TlsSettings
 
 ALLOW_UNENCRYPTED: Final = "kip848.allow.unencrypted.credentials"
 """Our key: allows passwords and tokens on an unencrypted network."""

@@ -14,6 +14,7 @@ from typing import Final, assert_never
 
 import msgspec
 
+from kip848_client.common.model import NO_EPOCH, ZERO_UUID, BrokerNode, NamedPartition, TopicIdPartition
 from kip848_client.errors import Kip848Error
 from kip848_client.member.consumer.kip848_protocol import ConsumerProtocol
 from kip848_client.member.core.assignment import IdPartition
@@ -56,7 +57,6 @@ from kip848_client.member.group.group_part import GroupPart
 from kip848_client.member.offsets.commits import Commits
 from kip848_client.member.offsets.offset_fetches import OffsetFetches
 from kip848_client.member.offsets.positions import Positions
-from kip848_client.model import NO_EPOCH, ZERO_UUID, BrokerNode, NamedPartition, TopicIdPartition
 
 _NONE: Final[frozenset[TopicIdPartition]] = frozenset()
 _NOTHING_READABLE: Final[frozenset[NamedPartition]] = frozenset()

@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from msgspec.structs import replace
 
+from kip848_client.common.version import __version__
 from kip848_client.errors import (
     BrokerError,
     ConnectionLostError,
@@ -21,7 +22,6 @@ from kip848_client.errors import (
     UnsupportedVersionError,
     error_name,
 )
-from kip848_client.version import __version__
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.connection_end import told
 from kip848_client.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Final, ParamSpec, TypeVar
 
-from kip848_client.daemon_thread import daemon_thread
+from kip848_client.common.daemon_thread import daemon_thread
 
 ArgumentsT = ParamSpec("ArgumentsT")
 ResultT = TypeVar("ResultT")

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from kip848_client.common.model import TlsSettings
 from kip848_client.errors import ConfigError
-from kip848_client.model import TlsSettings
 from kip848_client.wire.tls_failures import reason_of
 
 _CERTIFICATE: Final = "ssl.certificate"

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from kip848_client.assignors.units.unit_interface import UnitAssignor
-from kip848_client.callables import check_methods_not_async, check_not_async
-from kip848_client.clock import Clock, SystemClock
+from kip848_client.common.callables import check_methods_not_async, check_not_async
+from kip848_client.common.clock import Clock, SystemClock
+from kip848_client.common.logs import LogEvent, log_event
+from kip848_client.common.model import Unit
 from kip848_client.config.consumer import merge_settings
 from kip848_client.config.reader import ConfigValue
 from kip848_client.errors import ConfigError, IllegalStateError
-from kip848_client.logs import LogEvent, log_event
 from kip848_client.member.core.states import MemberState
-from kip848_client.model import Unit
 from kip848_client.worker.config import UnitLike, UnitSource, parse_worker_config, read_units
 from kip848_client.worker.core import WorkerCore
 from kip848_client.worker.events import DrainRequested, Loss, OwnedUnit, RebalanceRequested, UnitsChanged

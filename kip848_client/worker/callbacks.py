@@ -8,8 +8,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from kip848_client.daemon_thread import daemon_thread
-from kip848_client.logs import LogEvent, log_event
+from kip848_client.common.daemon_thread import daemon_thread
+from kip848_client.common.logs import LogEvent, log_event
 from kip848_client.worker.events import Call, CallbackDone, CallbackKind, OwnedUnit, StopNow
 
 

@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from kip848_client.model import Unit
+from kip848_client.common.model import Unit
 
 PROTOCOL_TYPE: Final = "kip848-worker"
 """Type of these groups, beside Kafka's `consumer` and `connect`."""

@@ -30,8 +30,8 @@ import msgspec
 
 from kip848_client.assignors.units.unit_interface import WorkerGroup, WorkerPlan, WorkerSpec
 from kip848_client.assignors.units.unit_plans import UNIT_PLANS
+from kip848_client.common.model import Unit
 from kip848_client.errors import BrokerError, ErrorCode, ProtocolError, error_for_code
-from kip848_client.model import Unit
 from kip848_client.wire.messages.connect_group_heartbeat import (
     AssignedUnits,
     Assignment,

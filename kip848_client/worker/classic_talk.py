@@ -12,11 +12,11 @@ from typing import Any, Final
 import anyio
 
 from kip848_client.assignors.units.unit_interface import WorkerGroup, WorkerPlan
-from kip848_client.client.control.old_layouts import spoken
-from kip848_client.client.control.request_sender import BrokerConnection, RequestSender
-from kip848_client.clock import Clock
+from kip848_client.common.clock import Clock
+from kip848_client.common.model import BrokerNode
 from kip848_client.errors import ErrorCode, Kip848Error, error_for_code
-from kip848_client.model import BrokerNode
+from kip848_client.network.old_layouts import spoken
+from kip848_client.network.request_sender import BrokerConnection, RequestSender
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.connect_group_heartbeat import ConnectGroupHeartbeatRequest
 from kip848_client.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest

@@ -11,10 +11,10 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from kip848_client.common.model import Unit
 from kip848_client.config import ConsumerConfig, parse_consumer_config
 from kip848_client.config.reader import ConfigReader, ConfigValue
 from kip848_client.errors import ConfigError
-from kip848_client.model import Unit
 from kip848_client.worker.core import WorkerSettings
 
 UnitLike: TypeAlias = str | Unit

@@ -33,6 +33,7 @@ from typing import Final, assert_never
 import msgspec
 from msgspec.structs import replace
 
+from kip848_client.common.model import Unit
 from kip848_client.errors import (
     CatalogConflictError,
     ErrorCode,
@@ -40,7 +41,6 @@ from kip848_client.errors import (
     error_for_code,
 )
 from kip848_client.member.core.states import MemberState
-from kip848_client.model import Unit
 from kip848_client.wire.messages.connect_group_heartbeat import (
     Assignment,
     Catalog,

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Final, ParamSpec, Self, TypeAlias, TypeVar, overload
 
-from kip848_client.callables import check_not_async, check_result_not_async, check_takes
-from kip848_client.clock import Clock
+from kip848_client.common.callables import check_not_async, check_result_not_async, check_takes
+from kip848_client.common.clock import Clock
 from kip848_client.config.consumer import merge_settings
 from kip848_client.config.reader import ConfigValue
 from kip848_client.errors import IllegalStateError, Kip848Error, ListenerError

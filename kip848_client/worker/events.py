@@ -9,9 +9,9 @@ from typing import TypeAlias
 import msgspec
 
 from kip848_client.assignors.units.unit_interface import WorkerGroup, WorkerPlan
+from kip848_client.common.model import Unit
 from kip848_client.errors import Kip848Error
 from kip848_client.member.core.states import MemberState
-from kip848_client.model import Unit
 from kip848_client.wire.messages.connect_group_heartbeat import (
     ConnectGroupHeartbeatRequest,
     ConnectGroupHeartbeatResponse,

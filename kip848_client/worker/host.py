@@ -19,11 +19,10 @@ import anyio.abc
 import anyio.to_thread
 
 from kip848_client.assignors.units.unit_interface import UnitAssignor, WorkerGroup, WorkerPlan
-from kip848_client.client.control.connection_opener import ConnectionOpener
-from kip848_client.client.control.ownership import HomeProcess
-from kip848_client.client.control.request_sender import BrokerConnection, RequestSender
-from kip848_client.clock import Clock
-from kip848_client.daemon_thread import daemon_thread
+from kip848_client.common.clock import Clock
+from kip848_client.common.daemon_thread import daemon_thread
+from kip848_client.common.logs import LOGGER, LogEvent, log_event
+from kip848_client.common.model import BrokerNode
 from kip848_client.errors import (
     AuthenticationError,
     ConnectionLostError,
@@ -36,8 +35,9 @@ from kip848_client.errors import (
     UnsupportedByBrokerError,
     UnsupportedVersionError,
 )
-from kip848_client.logs import LOGGER, LogEvent, log_event
-from kip848_client.model import BrokerNode
+from kip848_client.network.connection_opener import ConnectionOpener
+from kip848_client.network.ownership import HomeProcess
+from kip848_client.network.request_sender import BrokerConnection, RequestSender
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.connect_group_heartbeat import (
     ConnectGroupHeartbeatRequest,

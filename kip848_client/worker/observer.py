@@ -6,10 +6,10 @@ from typing import Final
 
 import msgspec
 
-from kip848_client.clock import Clock
+from kip848_client.common.clock import Clock
+from kip848_client.common.model import Unit
+from kip848_client.common.telemetry import ClientMetrics
 from kip848_client.member.core.states import MemberState
-from kip848_client.model import Unit
-from kip848_client.telemetry import ClientMetrics
 from kip848_client.worker.config import WorkerConfig
 from kip848_client.worker.events import Call, CallbackDone, CallbackKind, OwnedUnit, WorkerView
 

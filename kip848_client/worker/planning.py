@@ -13,8 +13,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from kip848_client.assignors.units.unit_interface import WorkerGroup, WorkerPlan, WorkerSpec
+from kip848_client.common.model import Unit
 from kip848_client.errors import ErrorCode, ProtocolError
-from kip848_client.model import Unit
 from kip848_client.wire.messages.connect_group_heartbeat import ClientAssignor, UnitsOfName
 from kip848_client.wire.messages.connect_group_install_assignment import (
     ConnectGroupInstallAssignmentRequest,

@@ -10,10 +10,10 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from kip848_client.daemon_thread import daemon_thread
+from kip848_client.common.daemon_thread import daemon_thread
+from kip848_client.common.logs import LogEvent, log_event
+from kip848_client.common.model import Unit
 from kip848_client.errors import ListenerError, OutOfResourcesError, join_names
-from kip848_client.logs import LogEvent, log_event
-from kip848_client.model import Unit
 from kip848_client.worker.events import OwnedUnit
 from kip848_client.worker.inside import enter
 

@@ -9,11 +9,11 @@ from types import TracebackType
 from typing import Final, Self, TypeAlias
 
 from kip848_client.assignors.units.unit_interface import UnitAssignor
-from kip848_client.callables import check_not_async, check_result_not_async, check_takes
-from kip848_client.clock import Clock
+from kip848_client.common.callables import check_not_async, check_result_not_async, check_takes
+from kip848_client.common.clock import Clock
+from kip848_client.common.model import Unit
 from kip848_client.config.reader import ConfigValue
 from kip848_client.errors import IllegalStateError, OutOfResourcesError
-from kip848_client.model import Unit
 from kip848_client.worker.base import WorkerBase
 from kip848_client.worker.callbacks import CallbackThread
 from kip848_client.worker.config import UnitLike, UnitSource

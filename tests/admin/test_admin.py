@@ -21,6 +21,7 @@ from kip848_client.admin import (
     WorkerGroupDescription,
     read_offsets,
 )
+from kip848_client.common.model import OffsetAndMetadata
 from kip848_client.errors import (
     BrokerError,
     ConfigError,
@@ -31,9 +32,8 @@ from kip848_client.errors import (
     UnknownMemberIdError,
     UnsupportedByBrokerError,
 )
-from kip848_client.faults import ALWAYS, answer, error, hold, rewrite
-from kip848_client.model import OffsetAndMetadata
 from kip848_client.testing import NewRecord
+from kip848_client.testing.faults import ALWAYS, answer, error, hold, rewrite
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.api_versions import ApiVersionsResponse
 from kip848_client.wire.messages.list_groups import ListedGroup, ListGroupsResponse

@@ -9,7 +9,7 @@ import pytest
 from kip848_client import Admin, EmbeddedBroker
 from kip848_client.admin import NamedPartition
 from kip848_client.errors import BrokerError, ErrorCode
-from kip848_client.faults import answer
+from kip848_client.testing.faults import answer
 from kip848_client.wire.messages.list_transactions import ListTransactionsResponse
 from tests.support.transactions import TOPIC, RawProducer, begun
 

@@ -15,8 +15,8 @@ import pytest
 from kip848_client import EmbeddedBroker, MemberState, TopicPartition
 from kip848_client.aio.consumer import AsyncConsumer
 from kip848_client.errors import ErrorCode, RequestTimeoutError
-from kip848_client.faults import ALWAYS, drop, error
 from kip848_client.testing import NewRecord
+from kip848_client.testing.faults import ALWAYS, drop, error
 from tests.aio.world import Notes, committed, new_consumer, poll_until, read, state_of_group, until
 from tests.interop.client.drive import Produce
 from tests.support.waiting import SOON_S, TIMEOUT_S

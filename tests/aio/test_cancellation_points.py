@@ -16,7 +16,7 @@ import pytest
 
 from kip848_client import EmbeddedBroker, MemberState, TopicPartition
 from kip848_client.aio.consumer import AsyncConsumer
-from kip848_client.faults.actions import delay
+from kip848_client.testing.faults.actions import delay
 from tests.aio.world import Notes, committed, new_consumer, poll_until, read, state_of_group, until
 from tests.interop.client.drive import Produce, keys_of
 from tests.support.driving import Key, key

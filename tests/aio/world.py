@@ -9,9 +9,9 @@ import anyio
 
 from kip848_client import EmbeddedBroker, Message, TopicPartition
 from kip848_client.aio.consumer import AsyncConsumer, AsyncConsumerRebalanceListener
+from kip848_client.common.model import NamedPartition as InternalPartition
 from kip848_client.config import ConfigValue
 from kip848_client.journal import Journal
-from kip848_client.model import NamedPartition as InternalPartition
 from tests.support.driving import QUIET, Key, key, settings
 from tests.support.waiting import TIMEOUT_S
 

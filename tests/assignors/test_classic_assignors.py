@@ -18,11 +18,11 @@ from kip848_client.assignors.client.user_data import (
     write_assignment_frame,
     write_subscription_frame,
 )
+from kip848_client.common.model import ZERO_UUID
 from kip848_client.member.classic.classic_plan import ClassicPlan, read_members
 from kip848_client.member.core.assignor_events import RunAssignor
 from kip848_client.member.core.assignor_values import compute
 from kip848_client.member.core.events import TopicDescription
-from kip848_client.model import ZERO_UUID
 from kip848_client.wire.messages.consumer_protocol import decode_assignment
 from tests.support.member_harness import a_member, held
 

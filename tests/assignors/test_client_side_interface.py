@@ -20,8 +20,8 @@ from kip848_client.assignors.client.interface import (
 )
 from kip848_client.assignors.client.plan import AssignmentPlan
 from kip848_client.assignors.client.spread import Weight, keep_held, spread_by_weight, spread_evenly
+from kip848_client.common.model import NamedPartition, TopicIdPartition
 from kip848_client.errors import InvalidAssignmentError
-from kip848_client.model import NamedPartition, TopicIdPartition
 from tests.support.assignor_specs import counts, group, held_after, tip, topic_id
 
 

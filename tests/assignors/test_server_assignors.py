@@ -22,7 +22,7 @@ from kip848_client.assignors.server.spec import (
     TopicPartitions,
 )
 from kip848_client.assignors.server.uniform import UniformAssignor
-from kip848_client.coordinator.core.coordinator_config import CoordinatorConfig
+from kip848_client.testing.coordinator.core.coordinator_config import CoordinatorConfig
 
 T = [UUID(int=number) for number in range(10)]
 UNIFORM, RANGE = UniformAssignor(), RangeAssignor()

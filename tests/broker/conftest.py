@@ -8,8 +8,8 @@ from contextlib import ExitStack, closing
 
 import pytest
 
-from kip848_client.broker.storage.group_log import MemoryGroupLog
 from kip848_client.errors import DataDirError
+from kip848_client.testing.broker.storage.group_log import MemoryGroupLog
 from tests.support.transactions import MakeProducer, RawProducer
 
 

@@ -9,10 +9,10 @@ from typing import Final
 import pytest
 
 from kip848_client import EmbeddedBroker
-from kip848_client.broker.net.listener_security import distinguished_name
+from kip848_client.common.model import ZERO_UUID
 from kip848_client.errors import ConfigError, ErrorCode, IllegalStateError
-from kip848_client.model import ZERO_UUID
 from kip848_client.testing import BrokerSasl
+from kip848_client.testing.broker.net.listener_security import distinguished_name
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kip848_client.wire.messages.list_groups import ListGroupsRequest

@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from kip848_client.broker.metadata.acls import (
+from kip848_client.testing.broker.metadata.acls import (
     Acl,
     AclFilter,
     Acls,

@@ -14,7 +14,6 @@ import pytest
 from msgspec.structs import replace
 
 from kip848_client import EmbeddedBroker
-from kip848_client.broker.net.loop_thread import LoopThread
 from kip848_client.errors import (
     BrokerError,
     ConfigError,
@@ -24,6 +23,7 @@ from kip848_client.errors import (
     RequestTimeoutError,
 )
 from kip848_client.journal import JournalEvent, MemoryJournal
+from kip848_client.testing.broker.net.loop_thread import LoopThread
 from kip848_client.wire.messages.metadata import MetadataRequest, MetadataResponse
 from tests.support.open_files import files_under, sockets_of_port
 from tests.support.raw_connection import RawConnection

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from kip848_client import EmbeddedBroker
+from kip848_client.common.model import NamedPartition
 from kip848_client.errors import ErrorCode, IllegalStateError
-from kip848_client.model import NamedPartition
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_protocol import (
     ConsumerProtocolAssignment,

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from kip848_client import EmbeddedBroker
-from kip848_client.broker.config import Profile
 from kip848_client.errors import ErrorCode, IllegalStateError
-from kip848_client.faults import error, rewrite
 from kip848_client.journal import MemoryJournal
+from kip848_client.testing.broker.config import Profile
+from kip848_client.testing.faults import error, rewrite
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.api_versions import ApiVersionsRequest
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse, TopicPartitions

@@ -12,9 +12,9 @@ from typing import Any, Final
 import pytest
 
 from kip848_client import EmbeddedBroker
-from kip848_client.broker.client_telemetry import metric_names_of
 from kip848_client.errors import BrokerError, ConfigError, ErrorCode, ProtocolError
 from kip848_client.testing import ManualClock
+from kip848_client.testing.broker.client_telemetry import metric_names_of
 from kip848_client.wire.api_keys import ApiKey
 from tests.support.raw_connection import RawConnection
 

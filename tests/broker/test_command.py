@@ -13,9 +13,10 @@ import pytest
 
 from kip848_client import EmbeddedBroker
 from kip848_client.cli import main
-from kip848_client.cli.broker import parse_address, parse_topics, write_whole
+from kip848_client.cli.shared.options import parse_topics
 from kip848_client.errors import ConfigError
 from kip848_client.journal import read_journal
+from kip848_client.testing.commands.broker import parse_address, write_whole
 from kip848_client.wire.messages.metadata import MetadataRequest
 from tests.support.raw_connection import RawConnection
 from tests.support.waiting import TIMEOUT_S, wait_until

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kip848_client.broker.config import PROPERTY_NAMES, BrokerConfig, Profile
 from kip848_client.errors import ConfigError
+from kip848_client.testing.broker.config import PROPERTY_NAMES, BrokerConfig, Profile
 
 
 def test_values_are_read_as_text_and_as_python_values() -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from kip848_client import EmbeddedBroker
-from kip848_client.broker.apis._configs import ConfigResourceType, ConfigSource
-from kip848_client.broker.apis.incremental_alter_configs import ConfigOperation
-from kip848_client.broker.cluster.live_settings import LIVE_SETTINGS
 from kip848_client.errors import ConfigError, ErrorCode
+from kip848_client.testing.broker.apis._configs import ConfigResourceType, ConfigSource
+from kip848_client.testing.broker.apis.incremental_alter_configs import ConfigOperation
+from kip848_client.testing.broker.cluster.live_settings import LIVE_SETTINGS
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.describe_configs import (
     DescribeConfigsResult,

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from kip848_client import EmbeddedBroker
+from kip848_client.common.model import NamedPartition
 from kip848_client.errors import BrokerError, ErrorCode, IllegalStateError
 from kip848_client.journal import MemoryJournal
-from kip848_client.model import NamedPartition
 from kip848_client.testing import NewRecord
 from tests.support.group_requests import commit_offset, heartbeat, join
 from tests.support.raw_connection import RawConnection

@@ -11,9 +11,9 @@ import pytest
 from msgspec.structs import replace
 
 from kip848_client import EmbeddedBroker
-from kip848_client.broker.apis import create_topics, describe_configs, find_coordinator, load_apis, metadata
 from kip848_client.errors import ErrorCode
 from kip848_client.journal import MemoryJournal
+from kip848_client.testing.broker.apis import create_topics, describe_configs, find_coordinator, load_apis, metadata
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.codec import decode_response, frame
 from kip848_client.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -186,7 +186,7 @@ def test_a_handler_that_raises_is_answered_with_unknown_server_error(
     def broken(**_: object) -> None:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr("kip848_client.broker.apis.find_coordinator.FindCoordinatorResponse", broken)
+    monkeypatch.setattr("kip848_client.testing.broker.apis.find_coordinator.FindCoordinatorResponse", broken)
     with caplog.at_level(logging.ERROR, logger="kip848_client.broker"):
         response = connection.ask(FindCoordinatorRequest(key="g"), version=2)
     assert response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
@@ -213,7 +213,7 @@ def test_others_are_served_while_a_large_request_is_handled(
     broker: EmbeddedBroker, connection: RawConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Creating a thousand topics on disk takes a second, in which no member may lose its session."""
-    monkeypatch.setattr("kip848_client.broker.dispatch._SLICE_S", 0.0)
+    monkeypatch.setattr("kip848_client.testing.broker.dispatch._SLICE_S", 0.0)
     everything = MetadataRequest(topics=None)
     create = create_topics._create
     asked = threading.Event()
@@ -241,7 +241,7 @@ def test_a_large_request_that_fails_without_room_for_an_error_loses_its_connecti
     broker: EmbeddedBroker, connection: RawConnection, monkeypatch: pytest.MonkeyPatch, slice_s: float
 ) -> None:
     """Whether it fails at once or in a later turn: a client that heard nothing would wait until its time limit."""
-    monkeypatch.setattr("kip848_client.broker.dispatch._SLICE_S", slice_s)
+    monkeypatch.setattr("kip848_client.testing.broker.dispatch._SLICE_S", slice_s)
     described = describe_configs._describe
     budgets: set[int] = set()
 

@@ -13,10 +13,12 @@ import pytest
 from msgspec.structs import replace
 
 from kip848_client import EmbeddedBroker
-from kip848_client.broker.proxy.fault_proxy import FaultProxy
-from kip848_client.clock import ManualClock
+from kip848_client.common.clock import ManualClock
+from kip848_client.common.model import NamedPartition
 from kip848_client.errors import ConfigError, ErrorCode, IllegalStateError, RequestTimeoutError
-from kip848_client.faults import (
+from kip848_client.journal import MemoryJournal
+from kip848_client.testing.broker.proxy.fault_proxy import FaultProxy
+from kip848_client.testing.faults import (
     ALWAYS,
     close,
     coordinator_not_here,
@@ -29,9 +31,7 @@ from kip848_client.faults import (
     lose_reply,
     rewrite,
 )
-from kip848_client.faults.actions import Action
-from kip848_client.journal import MemoryJournal
-from kip848_client.model import NamedPartition
+from kip848_client.testing.faults.actions import Action
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kip848_client.wire.messages.metadata import MetadataRequest

@@ -11,10 +11,10 @@ import hypothesis.strategies as st
 import pytest
 
 from kip848_client import EmbeddedBroker
-from kip848_client.broker.net.logged_request import LoggedRequest
-from kip848_client.broker.topics.fetch_sessions import PARTITIONS_MAX, STALE_MS, FetchSessions, OpenedOut
 from kip848_client.errors import ErrorCode
-from kip848_client.faults import error
+from kip848_client.testing.broker.net.logged_request import LoggedRequest
+from kip848_client.testing.broker.topics.fetch_sessions import PARTITIONS_MAX, STALE_MS, FetchSessions, OpenedOut
+from kip848_client.testing.faults import error
 from kip848_client.wire.messages.fetch import FetchRequest, FetchResponse, PartitionData
 from tests.support.messages import build
 from tests.support.raw_connection import RawConnection

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from kip848_client import EmbeddedBroker
-from kip848_client.broker.storage.data_dir import DataDir
-from kip848_client.broker.storage.group_log import MemoryGroupLog
-from kip848_client.clock import ManualClock
+from kip848_client.common.clock import ManualClock
+from kip848_client.common.model import NamedPartition
 from kip848_client.errors import ErrorCode
 from kip848_client.journal import MemoryJournal
-from kip848_client.model import NamedPartition
+from kip848_client.testing.broker.storage.data_dir import DataDir
+from kip848_client.testing.broker.storage.group_log import MemoryGroupLog
 from kip848_client.wire.messages.delete_groups import DeleteGroupsRequest
 from kip848_client.wire.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -273,7 +273,10 @@ def test_records_of_an_unknown_type_are_skipped_on_load(tmp_path: Path, caplog: 
     list(folder.coordinator_log.load())
     folder.coordinator_log.append([(b"\x00\x63future", b"\x00\x00")])
     folder.close()
-    with caplog.at_level(logging.WARNING, logger="kip848_client.broker"), EmbeddedBroker(data_dir=tmp_path) as broker:
+    with (
+        caplog.at_level(logging.WARNING, logger="kip848_client.broker"),
+        EmbeddedBroker(data_dir=tmp_path) as broker,
+    ):
         assert broker.groups.ids() == ("simple",)
     assert "broker.record_skipped record_type=99" in caplog.text
 
@@ -292,7 +295,7 @@ def test_patterns_whose_match_failed_are_matched_again(
     """A match that fails once must not leave its group without topics for ever."""
     member = Member(connection)
     with monkeypatch.context() as broken:
-        broken.setattr("kip848_client.broker.coordinators.group_host.resolve", lambda *_, **__: 1 // 0)
+        broken.setattr("kip848_client.testing.broker.coordinators.group_host.resolve", lambda *_, **__: 1 // 0)
         assert member.join(subscribed_topic_regex="ord.*").error_code == ErrorCode.NONE
         assert member.heartbeat().error_code == ErrorCode.NONE
     member.heartbeat()

@@ -9,10 +9,10 @@ import pytest
 from confluent_kafka import Producer
 
 from kip848_client import EmbeddedBroker
-from kip848_client.broker.topics.records import partition_for
-from kip848_client.clock import ManualClock
+from kip848_client.common.clock import ManualClock
 from kip848_client.errors import BrokerError, ConfigError, ErrorCode, MessageValueError, RequestTimeoutError
 from kip848_client.testing import NewRecord
+from kip848_client.testing.broker.topics.records import partition_for
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 

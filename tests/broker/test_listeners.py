@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from kip848_client.cli.broker import parse_listener
 from kip848_client.errors import ConfigError, IllegalStateError
 from kip848_client.testing import EmbeddedBroker, Listener
+from kip848_client.testing.commands.broker import parse_listener
 
 
 def test_clients_are_told_the_addresses_of_the_listener_that_they_came_to() -> None:

@@ -9,9 +9,9 @@ import threading
 import pytest
 
 from kip848_client import EmbeddedBroker
-from kip848_client.broker.net.loop_thread import LoopThread
-from kip848_client.clock import ManualClock
-from kip848_client.telemetry import COORDINATOR_METRICS
+from kip848_client.common.clock import ManualClock
+from kip848_client.common.telemetry import COORDINATOR_METRICS
+from kip848_client.testing.broker.net.loop_thread import LoopThread
 from tests.broker.conftest import FullDisk
 from tests.support.group_requests import commit_offset, heartbeat, join
 from tests.support.raw_connection import RawConnection

@@ -12,9 +12,9 @@ from typing import Any, Final
 import pytest
 
 from kip848_client import EmbeddedBroker
-from kip848_client.clock import ManualClock
+from kip848_client.common.clock import ManualClock
 from kip848_client.errors import BrokerError, ConfigError, ErrorCode, IllegalStateError
-from kip848_client.faults import error
+from kip848_client.testing.faults import error
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from kip848_client.broker.topics import offsets_topic
-from kip848_client.broker.topics.append_watchers import AppendWatchers
-from kip848_client.broker.topics.offsets_topic import OffsetsTopic
-from kip848_client.partitions.partition_log import PartitionLog
-from kip848_client.transactions.transaction import offsets_partition
+from kip848_client.testing.broker.topics import offsets_topic
+from kip848_client.testing.broker.topics.append_watchers import AppendWatchers
+from kip848_client.testing.broker.topics.offsets_topic import OffsetsTopic
+from kip848_client.testing.partitions.partition_log import PartitionLog
+from kip848_client.testing.transactions.transaction import offsets_partition
 from kip848_client.wire.record_batch import Record, batches_of, records_of
 
 

@@ -6,14 +6,14 @@ import uuid
 
 import pytest
 
-from kip848_client.broker.metadata.placement import (
+from kip848_client.errors import BrokerError, ErrorCode
+from kip848_client.testing.broker.metadata.placement import (
     GROUP_OFFSETS,
     NO_LEADER,
     PlacedPartition,
     Placement,
     coordinator_partition,
 )
-from kip848_client.errors import BrokerError, ErrorCode
 
 FOO = uuid.UUID(int=1)
 

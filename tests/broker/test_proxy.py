@@ -10,10 +10,10 @@ import pytest
 from msgspec.structs import replace
 
 from kip848_client import EmbeddedBroker
-from kip848_client.broker.proxy.fault_proxy import FaultProxy
-from kip848_client.broker.proxy.stand_ins import behind_proxy
 from kip848_client.errors import ConfigError, ErrorCode, IllegalStateError
-from kip848_client.faults import (
+from kip848_client.testing.broker.proxy.fault_proxy import FaultProxy
+from kip848_client.testing.broker.proxy.stand_ins import behind_proxy
+from kip848_client.testing.faults import (
     ALWAYS,
     delay,
     duplicate,

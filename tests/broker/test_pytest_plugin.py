@@ -60,8 +60,9 @@ COST: Final = """
 import sys
 
 def test_nothing_was_loaded():
-    assert "kip848_client.pytest_plugin" in sys.modules
-    heavy = [name for name in sys.modules if name.startswith(("confluent_kafka", "kip848_client.broker", "anyio"))]
+    assert "kip848_client.testing.pytest_plugin" in sys.modules
+    kinds = ("confluent_kafka", "kip848_client.testing.broker", "anyio")
+    heavy = [name for name in sys.modules if name.startswith(kinds)]
     assert not heavy, heavy
 """
 
@@ -69,7 +70,7 @@ def test_nothing_was_loaded():
 FAILING: Final = """
 import pytest
 from kip848_client import EmbeddedBroker
-from kip848_client.faults import drop, error
+from kip848_client.testing.faults import drop, error
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.support.raw_connection import RawConnection
 

@@ -9,11 +9,11 @@ from typing import Any, Final
 import pytest
 
 from kip848_client import EmbeddedBroker
-from kip848_client.broker.quotas.client_quotas import PRODUCER_BYTE_RATE, ClientQuotas, Entity
-from kip848_client.broker.quotas.rates import Rate, TokenBucket
-from kip848_client.broker.storage.config_store import ConfigStore
 from kip848_client.errors import BrokerError, ErrorCode
 from kip848_client.testing import ALWAYS, ClientQuota, ManualClock, rewrite
+from kip848_client.testing.broker.quotas.client_quotas import PRODUCER_BYTE_RATE, ClientQuotas, Entity
+from kip848_client.testing.broker.quotas.rates import Rate, TokenBucket
+from kip848_client.testing.broker.storage.config_store import ConfigStore
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.codec import encode_request
 from kip848_client.wire.messages.metadata import MetadataRequest

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from kip848_client import EmbeddedBroker
-from kip848_client.broker.apis import ApiTable
 from kip848_client.errors import ErrorCode
 from kip848_client.journal import MemoryJournal
+from kip848_client.testing.broker.apis import ApiTable
 from kip848_client.wire.codec import encode_request, frame
 from kip848_client.wire.messages import message_pair
 from kip848_client.wire.messages.fetch import FetchRequest

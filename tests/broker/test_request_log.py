@@ -13,12 +13,12 @@ import pytest
 from msgspec.structs import replace
 
 from kip848_client import EmbeddedBroker
-from kip848_client.broker.net.context import RequestContext
-from kip848_client.broker.net.request_log import RequestLog
-from kip848_client.clock import ManualClock
+from kip848_client.common.clock import ManualClock
+from kip848_client.common.model import NamedPartition
 from kip848_client.errors import ErrorCode, RequestTimeoutError
-from kip848_client.faults import drop, error, lose_reply
-from kip848_client.model import NamedPartition
+from kip848_client.testing.broker.net.context import RequestContext
+from kip848_client.testing.broker.net.request_log import RequestLog
+from kip848_client.testing.faults import drop, error, lose_reply
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,

@@ -19,12 +19,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from kip848_client.broker.config import BrokerConfig
-from kip848_client.broker.net import server as server_module
-from kip848_client.broker.net.context import RequestContext
-from kip848_client.broker.net.loop_thread import LoopThread
-from kip848_client.broker.net.server import ClientConnection, Server
 from kip848_client.errors import ProtocolError
+from kip848_client.testing.broker.config import BrokerConfig
+from kip848_client.testing.broker.net import server as server_module
+from kip848_client.testing.broker.net.context import RequestContext
+from kip848_client.testing.broker.net.loop_thread import LoopThread
+from kip848_client.testing.broker.net.server import ClientConnection, Server
 from kip848_client.wire.codec import RequestHeader
 from kip848_client.wire.schema import Response
 from tests.support.raw_connection import RawConnection

@@ -12,10 +12,10 @@ import pytest
 from confluent_kafka import Producer
 
 from kip848_client import EmbeddedBroker
-from kip848_client.broker.state import BrokerState
-from kip848_client.clock import ManualClock
+from kip848_client.common.clock import ManualClock
 from kip848_client.errors import ErrorCode, RequestTimeoutError
-from kip848_client.faults import lose_reply
+from kip848_client.testing.broker.state import BrokerState
+from kip848_client.testing.faults import lose_reply
 from kip848_client.wire.api_keys import ApiKey
 from tests.support.messages import message
 from tests.support.raw_connection import RawConnection

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from kip848_client import EmbeddedBroker
-from kip848_client.broker.storage.share_state_log import MemoryShareStateLog
 from kip848_client.errors import ConfigError, DataDirError, ErrorCode
 from kip848_client.testing import coordinator_not_here, error
+from kip848_client.testing.broker.storage.share_state_log import MemoryShareStateLog
 from kip848_client.wire.api_keys import ApiKey
 from tests.support.raw_connection import RawConnection
 

@@ -6,11 +6,11 @@ from contextlib import nullcontext
 
 import pytest
 
-from kip848_client.broker.coordinators.transaction_admission import TransactionAdmission, code_in
-from kip848_client.broker.topics.registry import STORAGE_FAILED
 from kip848_client.errors import BrokerError, ErrorCode
-from kip848_client.partitions.partition_log import PartitionLog
-from kip848_client.transactions.transaction import TransactionPartition
+from kip848_client.testing.broker.coordinators.transaction_admission import TransactionAdmission, code_in
+from kip848_client.testing.broker.topics.registry import STORAGE_FAILED
+from kip848_client.testing.partitions.partition_log import PartitionLog
+from kip848_client.testing.transactions.transaction import TransactionPartition
 from kip848_client.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from kip848_client.wire.record_batch import HEADER_SIZE, Record, build_batch
 from tests.support.transactions import TRANSACTIONAL

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from kip848_client import EmbeddedBroker
-from kip848_client.clock import ManualClock
+from kip848_client.common.clock import ManualClock
 from kip848_client.errors import ErrorCode, IllegalStateError, RequestTimeoutError
 from kip848_client.wire.messages.delete_groups import DeleteGroupsRequest
 from kip848_client.wire.messages.describe_transactions import DescribedTransactionTopic, DescribeTransactionsRequest

@@ -13,11 +13,11 @@ import msgspec
 import pytest
 
 from kip848_client.admin import Admin, Results
-from kip848_client.cli import consume
-from kip848_client.cli.records import spelling
-from kip848_client.cli.records.places import find, place
+from kip848_client.common.model import NamedPartition
 from kip848_client.errors import ConfigError
-from kip848_client.model import NamedPartition
+from kip848_client.tools.commands import consume
+from kip848_client.tools.records import spelling
+from kip848_client.tools.records.places import find, place
 
 
 class Record(msgspec.Struct):

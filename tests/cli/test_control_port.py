@@ -16,12 +16,12 @@ import pytest
 from confluent_kafka import Producer
 
 from kip848_client import Consumer
-from kip848_client.broker.state import BrokerState
-from kip848_client.cli.serving.control_calls import calls
-from kip848_client.cli.serving.control_port import ControlPort
-from kip848_client.clock import ManualClock
+from kip848_client.common.clock import ManualClock
 from kip848_client.errors import ConfigError
 from kip848_client.testing import EmbeddedBroker
+from kip848_client.testing.broker.state import BrokerState
+from kip848_client.testing.serving.control_calls import calls
+from kip848_client.testing.serving.control_port import ControlPort
 from tests.support.waiting import wait_until
 
 Ask = Callable[..., tuple[int, Any]]

@@ -13,8 +13,8 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 from kip848_client import Consumer, EmbeddedBroker
 from kip848_client.cli import main
 from kip848_client.cli.shared.tables import name_partitions, table
-from kip848_client.faults import answer
-from kip848_client.model import NamedPartition
+from kip848_client.common.model import NamedPartition
+from kip848_client.testing.faults import answer
 from kip848_client.wire.messages.list_groups import ListedGroup, ListGroupsResponse
 
 

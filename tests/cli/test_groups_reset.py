@@ -9,7 +9,7 @@ import pytest
 
 from kip848_client import Consumer, EmbeddedBroker
 from kip848_client.cli import main
-from kip848_client.model import NamedPartition
+from kip848_client.common.model import NamedPartition
 from kip848_client.testing import NewRecord
 
 Captured = pytest.CaptureFixture[str]

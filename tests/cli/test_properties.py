@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from kip848_client.cli import consume, produce
-from kip848_client.cli.shared.admin_client import client_conf
 from kip848_client.cli.shared.properties import Role, add_client_arguments, read_properties
 from kip848_client.config.assignors import OWN_ASSIGNOR_KEYS
 from kip848_client.config.consumer import ONLY_OWN_KEYS
 from kip848_client.errors import ConfigError
+from kip848_client.tools.commands import consume, produce
+from kip848_client.tools.shared.admin_client import client_conf
 
 JAAS = "org.apache.kafka.common.security.{}LoginModule required"
 

@@ -9,7 +9,7 @@ import pytest
 
 from kip848_client import EmbeddedBroker
 from kip848_client.cli import main
-from kip848_client.faults import ALWAYS, answer
+from kip848_client.testing.faults import ALWAYS, answer
 from kip848_client.wire.messages.list_transactions import ListTransactionsResponse
 from tests.support.transactions import TOPIC, RawProducer, begun
 

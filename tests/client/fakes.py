@@ -12,7 +12,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka import KafkaError, Message, TopicPartition
 
-from kip848_client.client.records.data_plane import RecordConsumer
+from kip848_client.consumer.records.data_plane import RecordConsumer
 from kip848_client.errors import ConnectionLostError, Kip848Error
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import Request, Response

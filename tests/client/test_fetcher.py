@@ -8,11 +8,11 @@ from uuid import UUID
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from kip848_client.client.records import fetcher as fetcher_module
-from kip848_client.client.records.data_plane import RecordConsumer
-from kip848_client.client.records.fetcher import Fetcher
+from kip848_client.common.model import ZERO_UUID, NamedPartition, OffsetAndMetadata, TopicIdPartition
+from kip848_client.consumer.records import fetcher as fetcher_module
+from kip848_client.consumer.records.data_plane import RecordConsumer
+from kip848_client.consumer.records.fetcher import Fetcher
 from kip848_client.errors import BrokerError, TopicAuthorizationError
-from kip848_client.model import ZERO_UUID, NamedPartition, OffsetAndMetadata, TopicIdPartition
 from tests.client.fakes import FakePlane, needs_own_messages
 
 pytestmark = needs_own_messages
@@ -333,7 +333,7 @@ def test_a_handle_that_reads_nothing_of_a_new_topic_is_replaced_in_bounded_time(
 ) -> None:
     """A broker that lags behind names the old leader epoch to the new handle as well: it would be silent for ever."""
     now_s = 1_000.0
-    monkeypatch.setattr("kip848_client.client.records.fetcher.time.monotonic", lambda: now_s)
+    monkeypatch.setattr("kip848_client.consumer.records.fetcher.time.monotonic", lambda: now_s)
     renewing.stop([P0])
     renewing.start(created_again("orders", 0))
     renewed[0].end = 3

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError, Message
 
-from kip848_client.client.records.fetcher import Fetcher
-from kip848_client.model import ZERO_UUID, NamedPartition, OffsetAndMetadata, TopicIdPartition
+from kip848_client.common.model import ZERO_UUID, NamedPartition, OffsetAndMetadata, TopicIdPartition
+from kip848_client.consumer.records.fetcher import Fetcher
 from tests.client.fakes import FakePlane, needs_own_messages
 
 pytestmark = needs_own_messages

@@ -21,7 +21,7 @@ from kip848_client import (
     RequestTimeoutError,
     errors,
 )
-from kip848_client.client.group.translation import public_callback
+from kip848_client.consumer.group.translation import public_callback
 from kip848_client.errors import error_for_code
 
 ALL = [getattr(errors, name) for name in errors.__all__]

@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from kip848_client import Consumer
-from kip848_client.client.records.librdkafka_log import LIBRDKAFKA_LOGGER, OnceInAWhile
+from kip848_client.consumer.records.librdkafka_log import LIBRDKAFKA_LOGGER, OnceInAWhile
 from tests.support.waiting import wait_until
 
 

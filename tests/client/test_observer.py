@@ -10,16 +10,16 @@ import msgspec
 import pytest
 
 from kip848_client import Consumer, EmbeddedBroker, TopicPartition
-from kip848_client.client.control.observer import MemberObserver
-from kip848_client.clock import ManualClock
+from kip848_client.common.clock import ManualClock
+from kip848_client.common.logs import LogEvent, log_event
+from kip848_client.common.model import BrokerNode, NamedPartition, OffsetAndMetadata, TopicIdPartition
+from kip848_client.common.telemetry import ClientMetrics
 from kip848_client.errors import ErrorCode, Kip848Error
 from kip848_client.journal import MemoryJournal
-from kip848_client.logs import LogEvent, log_event
 from kip848_client.member.core.events import ConnectCoordinator
 from kip848_client.member.core.states import Phase
 from kip848_client.member.core.statistics import Statistics
-from kip848_client.model import BrokerNode, NamedPartition, OffsetAndMetadata, TopicIdPartition
-from kip848_client.telemetry import ClientMetrics
+from kip848_client.network.observer import MemberObserver
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatRequest,

@@ -9,13 +9,13 @@ from confluent_kafka import Producer
 
 from kip848_client import Admin, Consumer, EmbeddedBroker, TopicPartition
 from kip848_client.cli import main
-from kip848_client.client.records.range_reader import RangeReader
+from kip848_client.common.error_codes import ErrorCode
+from kip848_client.common.model import NamedPartition, OffsetRange
 from kip848_client.config import parse_consumer_config
-from kip848_client.error_codes import ErrorCode
+from kip848_client.consumer.records.range_reader import RangeReader
 from kip848_client.errors import AuthenticationError
-from kip848_client.faults import ALWAYS, error
-from kip848_client.model import NamedPartition, OffsetRange
 from kip848_client.testing import BrokerSasl
+from kip848_client.testing.faults import ALWAYS, error
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
 from tests.support.waiting import wait_until
 

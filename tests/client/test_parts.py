@@ -12,18 +12,18 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as Public
 
 from kip848_client import ConsumerRebalanceListener, SubscriptionPattern
-from kip848_client.client.control.ownership import OneThread
-from kip848_client.client.control.presence import AppPresence
-from kip848_client.client.control.queues import AppQueue, Inbox
-from kip848_client.client.group.commit_manager import CommitManager, Offsets
-from kip848_client.client.group.translation import (
+from kip848_client.common.clock import ManualClock
+from kip848_client.common.model import NamedPartition, OffsetAndMetadata, Subscription
+from kip848_client.consumer.consumer import CallableListener, read_listener
+from kip848_client.consumer.group.commit_manager import CommitManager, Offsets
+from kip848_client.consumer.group.translation import (
     assign_positions,
     commit_offsets,
     public_callback,
     read_subscription,
     seek_position,
 )
-from kip848_client.client.records.data_plane import (
+from kip848_client.consumer.records.data_plane import (
     OFFSET_BEGINNING,
     OFFSET_END,
     OFFSET_STORED,
@@ -32,8 +32,6 @@ from kip848_client.client.records.data_plane import (
     public_commit,
     translate,
 )
-from kip848_client.clock import ManualClock
-from kip848_client.consumer import CallableListener, read_listener
 from kip848_client.errors import (
     AuthenticationError,
     BrokerError,
@@ -44,7 +42,9 @@ from kip848_client.errors import (
     RequestTimeoutError,
 )
 from kip848_client.member.core.events import CommitDone, LeaveDone, OffsetsFetched
-from kip848_client.model import NamedPartition, OffsetAndMetadata, Subscription
+from kip848_client.network.ownership import OneThread
+from kip848_client.network.presence import AppPresence
+from kip848_client.network.queues import AppQueue, Inbox
 from tests.client.fakes import needs_own_messages
 from tests.support.work import traced
 
@@ -312,7 +312,7 @@ def interrupts_at(step: int, call: Callable[[], object]) -> bool:
             raise KeyboardInterrupt
 
     try:
-        with traced(count, "kip848_client.client.control.ownership", event="opcode"):
+        with traced(count, "kip848_client.network.ownership", event="opcode"):
             call()
     except KeyboardInterrupt:
         return True

@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from kip848_client import Consumer, EmbeddedBroker
-from kip848_client.client.records.data_plane import RecordConsumer, create_record_consumer, translate
-from kip848_client.client.records.plane_questions import ask_brokers
+from kip848_client.consumer.records.data_plane import RecordConsumer, create_record_consumer, translate
+from kip848_client.consumer.records.plane_questions import ask_brokers
 from kip848_client.errors import BrokerError, ConnectionLostError, ErrorCode, RequestTimeoutError
 from tests.support.driving import QUIET
 

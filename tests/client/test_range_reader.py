@@ -9,11 +9,11 @@ import pytest
 from msgspec.structs import replace
 
 from kip848_client import EmbeddedBroker
-from kip848_client.client.records.range_reader import RangeReader, RecordsGoneError
+from kip848_client.common.model import NamedPartition, OffsetRange
 from kip848_client.config import parse_consumer_config
+from kip848_client.consumer.records.range_reader import RangeReader, RecordsGoneError
 from kip848_client.errors import RequestTimeoutError
-from kip848_client.faults import rewrite
-from kip848_client.model import NamedPartition, OffsetRange
+from kip848_client.testing.faults import rewrite
 from kip848_client.wire.messages.fetch import FetchResponse
 from tests.spark.arrange import produce
 

@@ -9,9 +9,8 @@ import anyio
 import pytest
 from anyio.abc import TaskGroup
 
-from kip848_client.client.control.coordinator_manager import CoordinatorManager
-from kip848_client.client.control.request_sender import OpenConnection, RequestSender
-from kip848_client.clock import ManualClock
+from kip848_client.common.clock import ManualClock
+from kip848_client.common.model import BrokerNode
 from kip848_client.errors import (
     AuthenticationError,
     BrokerError,
@@ -21,7 +20,8 @@ from kip848_client.errors import (
     OtherClusterError,
     RequestTimeoutError,
 )
-from kip848_client.model import BrokerNode
+from kip848_client.network.coordinator_manager import CoordinatorManager
+from kip848_client.network.request_sender import OpenConnection, RequestSender
 from kip848_client.wire.messages.metadata import MetadataRequest, MetadataResponse
 from kip848_client.wire.schema import Request, Response
 from tests.client.fakes import FakeConnection, FakeNetwork

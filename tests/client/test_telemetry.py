@@ -18,11 +18,12 @@ from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricR
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from kip848_client import AsyncConsumer, Consumer, EmbeddedBroker, Kip848Error, TopicPartition, Worker, telemetry
+from kip848_client import AsyncConsumer, Consumer, EmbeddedBroker, Kip848Error, TopicPartition, Worker
+from kip848_client.common import telemetry
+from kip848_client.common.telemetry import GAUGES, METRICS, PROCESS_GAUGES, SPANS, WORKER_GAUGES, WORKER_METRICS
 from kip848_client.config import ConfigValue
 from kip848_client.errors import ErrorCode
-from kip848_client.faults import drop, error
-from kip848_client.telemetry import GAUGES, METRICS, PROCESS_GAUGES, SPANS, WORKER_GAUGES, WORKER_METRICS
+from kip848_client.testing.faults import drop, error
 from kip848_client.wire.api_keys import ApiKey
 from tests.support import driving
 from tests.support.driving import quiet

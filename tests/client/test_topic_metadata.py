@@ -10,12 +10,9 @@ from uuid import UUID
 import anyio
 import pytest
 
-from kip848_client.client.control.observer import MemberObserver
-from kip848_client.client.control.request_sender import RequestSender
-from kip848_client.client.control.requests import NetworkPerformer, failure_kind
-from kip848_client.client.control.topic_metadata import ListedOffsets, TopicMetadataRequestManager
-from kip848_client.clock import ManualClock
-from kip848_client.error_codes import ErrorCode
+from kip848_client.common.clock import ManualClock
+from kip848_client.common.error_codes import ErrorCode
+from kip848_client.common.model import BrokerNode, NamedPartition, OffsetAndMetadata
 from kip848_client.errors import (
     AuthenticationError,
     ConnectionLostError,
@@ -38,7 +35,10 @@ from kip848_client.member.core.events import (
     SendRequest,
     TopicDescription,
 )
-from kip848_client.model import BrokerNode, NamedPartition, OffsetAndMetadata
+from kip848_client.network.observer import MemberObserver
+from kip848_client.network.request_sender import RequestSender
+from kip848_client.network.requests import NetworkPerformer, failure_kind
+from kip848_client.network.topic_metadata import ListedOffsets, TopicMetadataRequestManager
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from kip848_client.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse

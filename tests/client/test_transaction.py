@@ -10,8 +10,9 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.aio import AIOProducer
 
 from kip848_client import AsyncConsumer, Consumer, transaction
-from kip848_client.client.records.origins import Origins
-from kip848_client.client.transactions.producer_calls import ProducerCalls
+from kip848_client.common.model import NamedPartition, OffsetAndMetadata
+from kip848_client.consumer.records.origins import Origins
+from kip848_client.consumer.transactions.producer_calls import ProducerCalls
 from kip848_client.errors import (
     ArgumentTypeError,
     ConfigError,
@@ -20,7 +21,6 @@ from kip848_client.errors import (
     TransactionAbortedError,
     TransactionFailedError,
 )
-from kip848_client.model import NamedPartition, OffsetAndMetadata
 from kip848_client.testing import EmbeddedBroker, NewRecord
 from tests.interop.embedded.clients import read_committed
 from tests.support.waiting import TIMEOUT_S, wait_until

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from kip848_client.coordinator.group_coordinator import GroupCoordinator
-from kip848_client.coordinator.modern.modern_group import GroupState
 from kip848_client.errors import ErrorCode
+from kip848_client.testing.coordinator.group_coordinator import GroupCoordinator
+from kip848_client.testing.coordinator.modern.modern_group import GroupState
 from kip848_client.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, DescribedGroup
 from kip848_client.wire.messages.delete_groups import DeleteGroupsRequest
 from kip848_client.wire.messages.describe_groups import DescribeGroupsRequest

@@ -8,16 +8,16 @@ from typing import Annotated, Any, ClassVar, cast
 
 import pytest
 
-from kip848_client.coordinator.core.coordinator_config import CoordinatorConfig
-from kip848_client.coordinator.core.coordinator_state import CoordinatorState
-from kip848_client.coordinator.core.inputs import ApiRequest, GroupMessage
-from kip848_client.coordinator.core.kind import GroupKind, route
-from kip848_client.coordinator.core.offset_store import OffsetExpiry
-from kip848_client.coordinator.core.result import ArmTimer, CoordinatorResult, Reply, SoftChange
-from kip848_client.coordinator.core.timers import ArmedTimer, TimerKey, TimerKind
-from kip848_client.coordinator.group_coordinator import GroupCoordinator
-from kip848_client.coordinator.kinds import KINDS
 from kip848_client.errors import ErrorCode
+from kip848_client.testing.coordinator.core.coordinator_config import CoordinatorConfig
+from kip848_client.testing.coordinator.core.coordinator_state import CoordinatorState
+from kip848_client.testing.coordinator.core.inputs import ApiRequest, GroupMessage
+from kip848_client.testing.coordinator.core.kind import GroupKind, route
+from kip848_client.testing.coordinator.core.offset_store import OffsetExpiry
+from kip848_client.testing.coordinator.core.result import ArmTimer, CoordinatorResult, Reply, SoftChange
+from kip848_client.testing.coordinator.core.timers import ArmedTimer, TimerKey, TimerKind
+from kip848_client.testing.coordinator.group_coordinator import GroupCoordinator
+from kip848_client.testing.coordinator.kinds import KINDS
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kip848_client.wire.messages.delete_groups import DeleteGroupsRequest

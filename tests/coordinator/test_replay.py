@@ -6,9 +6,10 @@ from uuid import UUID
 
 import pytest
 
-from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup
-from kip848_client.coordinator.consumer.consumer_member import ConsumerMetadata, CurrentAssignment
-from kip848_client.coordinator.consumer.consumer_records import (
+from kip848_client.errors import IllegalStateError
+from kip848_client.testing.coordinator.consumer.consumer_group import ConsumerGroup
+from kip848_client.testing.coordinator.consumer.consumer_member import ConsumerMetadata, CurrentAssignment
+from kip848_client.testing.coordinator.consumer.consumer_records import (
     current_record,
     current_tombstone,
     group_epoch_record,
@@ -20,9 +21,8 @@ from kip848_client.coordinator.consumer.consumer_records import (
     target_record,
     target_tombstone,
 )
-from kip848_client.coordinator.modern.member_record import AssignmentMetadata, ReconciliationState
-from kip848_client.coordinator.modern.modern_group import GroupState
-from kip848_client.errors import IllegalStateError
+from kip848_client.testing.coordinator.modern.member_record import AssignmentMetadata, ReconciliationState
+from kip848_client.testing.coordinator.modern.modern_group import GroupState
 from kip848_client.wire.messages.group_records import (
     ConsumerGroupPartitionMetadataKey,
     ConsumerGroupPartitionMetadataValue,

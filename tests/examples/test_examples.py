@@ -19,7 +19,7 @@ from confluent_kafka import Producer
 
 from kip848_client import Consumer, EmbeddedBroker, TopicPartition
 from kip848_client.errors import ErrorCode
-from kip848_client.faults import ALWAYS, error
+from kip848_client.testing.faults import ALWAYS, error
 from tests.support.local_state import check_local_state
 from tests.support.waiting import TIMEOUT_S, wait_until
 

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from kip848_client.errors import ConfigError, ErrorCode, IllegalStateError
-from kip848_client.faults import (
+from kip848_client.testing.faults import (
     Match,
     OpaqueRequest,
     Rule,
@@ -29,7 +29,7 @@ from kip848_client.faults import (
     rewrite,
     rewrite_request,
 )
-from kip848_client.faults.actions import Action
+from kip848_client.testing.faults.actions import Action
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,

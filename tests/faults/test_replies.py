@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kip848_client.errors import ErrorCode
-from kip848_client.faults.replies import ErrorPlacer, merge, split
-from kip848_client.faults.subject import Item, item_of
+from kip848_client.testing.faults.replies import ErrorPlacer, merge, split
+from kip848_client.testing.faults.subject import Item, item_of
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.codec import decode_response, encode_response
 from kip848_client.wire.messages import message_pair, supported_api_keys

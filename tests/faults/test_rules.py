@@ -9,8 +9,18 @@ from typing import Any
 import pytest
 
 from kip848_client.errors import ArgumentTypeError, ConfigError, ErrorCode
-from kip848_client.faults import ALWAYS, FaultBook, Match, Rule, Subject, close, error, pass_through, select_apis
-from kip848_client.faults.actions import Action
+from kip848_client.testing.faults import (
+    ALWAYS,
+    FaultBook,
+    Match,
+    Rule,
+    Subject,
+    close,
+    error,
+    pass_through,
+    select_apis,
+)
+from kip848_client.testing.faults.actions import Action
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kip848_client.wire.messages.fetch import FetchRequest

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from kip848_client.faults import close, coordinator_not_here, cut_reply, lose_reply
-from kip848_client.faults.actions import Action
 from kip848_client.testing import FaultProxy
+from kip848_client.testing.faults import close, coordinator_not_here, cut_reply, lose_reply
+from kip848_client.testing.faults.actions import Action
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.interop.embedded.clients import MemberThread, all_keys, produce

@@ -9,9 +9,9 @@ import pytest
 
 from kip848_client.assignors.client.interface import ASSIGNOR_RAISED
 from kip848_client.assignors.client.user_data import generation_user_data
+from kip848_client.common.model import ZERO_UUID
 from kip848_client.member.classic.classic_plan import ClassicPlan, read_members
 from kip848_client.member.core.events import TopicDescription
-from kip848_client.model import ZERO_UUID
 from kip848_client.wire.messages.consumer_protocol import (
     ConsumerProtocolSubscription,
     TopicPartition,

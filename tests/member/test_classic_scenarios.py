@@ -15,7 +15,7 @@ from kip848_client.assignors.client.interface import (
     PartitionAssignor,
 )
 from kip848_client.assignors.client.user_data import SubscriptionFrame, read_assignment_frame, read_subscription_frame
-from kip848_client.error_codes import RETRIABLE, ErrorCode
+from kip848_client.common.error_codes import RETRIABLE, ErrorCode
 from kip848_client.errors import ClientAssignorError
 from kip848_client.member.classic.classic_errors import (
     BEAT_CODES,

@@ -6,7 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from kip848_client.error_codes import ErrorCode
+from kip848_client.common.error_codes import ErrorCode
+from kip848_client.common.model import NamedPartition, OffsetAndMetadata
 from kip848_client.errors import AuthenticationError, CommitFailedError, RequestTimeoutError, RetriableCommitFailedError
 from kip848_client.member.core.events import (
     AUTOMATIC_COMMIT_ID,
@@ -17,7 +18,6 @@ from kip848_client.member.core.events import (
 )
 from kip848_client.member.core.states import Phase
 from kip848_client.member.offsets.commit_requests import CommitResult, read_commit, read_fetch
-from kip848_client.model import NamedPartition, OffsetAndMetadata
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from kip848_client.wire.messages.offset_fetch import (

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from kip848_client.error_codes import ErrorCode
+from kip848_client.common.error_codes import ErrorCode
 from kip848_client.member.core.backoff import Backoff
 from kip848_client.member.core.events import (
     ConnectCoordinator,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from kip848_client.error_codes import ErrorCode
+from kip848_client.common.error_codes import ErrorCode
 from kip848_client.member.core.events import (
     CallAbandoned,
     CoordinatorConnected,

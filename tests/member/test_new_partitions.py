@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pytest
 
+from kip848_client.common.model import ZERO_UUID, Subscription, TopicIdPartition
 from kip848_client.member.core.context import Context
 from kip848_client.member.core.events import (
     DescribeTopics,
@@ -17,7 +18,6 @@ from kip848_client.member.core.events import (
 )
 from kip848_client.member.core.settings import MemberConfig, ResetPolicy
 from kip848_client.member.offsets.new_partitions import NewPartitions
-from kip848_client.model import ZERO_UUID, Subscription, TopicIdPartition
 from tests.support.member_harness import NoJitter
 
 T, OTHER = UUID(int=1), UUID(int=2)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kip848_client.error_codes import ErrorCode
+from kip848_client.common.error_codes import ErrorCode
+from kip848_client.common.model import NamedPartition, OffsetAndMetadata
 from kip848_client.errors import AuthenticationError, TopicAuthorizationError
 from kip848_client.member.core.events import FailureKind, ListOffsets, PositionSet, RequestFailed, SurfaceError
-from kip848_client.model import NamedPartition, OffsetAndMetadata
 from kip848_client.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchResponse,

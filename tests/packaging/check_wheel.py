@@ -19,7 +19,7 @@ from tests.packaging.newcomer import Newcomer
 
 ROOT = Path(__file__).resolve().parents[2]
 LARGEST_MB = 150
-REQUIRED = ("kip848_client/py.typed", "kip848_client/__init__.py", "kip848_client/pytest_plugin.py")
+REQUIRED = ("kip848_client/py.typed", "kip848_client/__init__.py", "kip848_client/testing/pytest_plugin.py")
 
 
 def main() -> int:

@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from kip848_client.version import __version__
+from kip848_client.common.version import __version__
 from tests.packaging.check_wheel import ROOT, inspect, try_out
 
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")

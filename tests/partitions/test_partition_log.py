@@ -15,9 +15,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kip848_client.errors import BrokerError, ErrorCode, RefusedRecordsError
-from kip848_client.partitions import producer_batches
-from kip848_client.partitions.partition_log import EpochEndOffset, PartitionLog, PreparedAppend, TimestampAndOffset
-from kip848_client.partitions.producer_batches import PRODUCERS_KEPT, RecordAllowance, RecordRules, check_records
+from kip848_client.testing.partitions import producer_batches
+from kip848_client.testing.partitions.partition_log import (
+    EpochEndOffset,
+    PartitionLog,
+    PreparedAppend,
+    TimestampAndOffset,
+)
+from kip848_client.testing.partitions.producer_batches import (
+    PRODUCERS_KEPT,
+    RecordAllowance,
+    RecordRules,
+    check_records,
+)
 from kip848_client.wire.compression import COMPRESSION_GZIP
 from kip848_client.wire.record_batch import HEADER_SIZE, Record, batches_of, build_batch, parse_batch_header, records_of
 from tests.support.damaged_batches import sealed

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from kip848_client.model import NamedPartition
-from kip848_client.processing.core import Limits, Processing
-from kip848_client.processing.marks import decode_marks
-from kip848_client.processing.work import Cancel, Failed, Give, Item, Start, Work
+from kip848_client.common.model import NamedPartition
+from kip848_client.member.processing.core import Limits, Processing
+from kip848_client.member.processing.marks import decode_marks
+from kip848_client.member.processing.work import Cancel, Failed, Give, Item, Start, Work
 
 P = NamedPartition("t", 0)
 Q = NamedPartition("t", 1)

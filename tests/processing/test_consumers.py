@@ -17,7 +17,7 @@ import tenacity
 from confluent_kafka import Producer
 
 from kip848_client import AsyncConsumer, Consumer, DeadLetters, processing_cancelled
-from kip848_client.client.processing.access import ConsumerAccess
+from kip848_client.consumer.processing.access import ConsumerAccess
 from kip848_client.errors import ConfigError, IllegalStateError, ListenerError, ProcessingError
 from kip848_client.testing import EmbeddedBroker, NewRecord
 from tests.support.waiting import wait_until

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kip848_client.model import OffsetAndMetadata
-from kip848_client.processing import core
-from kip848_client.processing.marks import Ranges, decode_marks, encode_marks
-from kip848_client.processing.work import Item
+from kip848_client.common.model import OffsetAndMetadata
+from kip848_client.member.processing import core
+from kip848_client.member.processing.marks import Ranges, decode_marks, encode_marks
+from kip848_client.member.processing.work import Item
 from tests.processing.harness import P, Played, Q
 
 NO = ValueError("no")

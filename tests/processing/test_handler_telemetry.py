@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from kip848_client import AsyncConsumer, Consumer, ProcessingError
-from kip848_client.telemetry import MESSAGING_METRICS, PROCESS_METRICS
+from kip848_client.common.telemetry import MESSAGING_METRICS, PROCESS_METRICS
 from kip848_client.testing import EmbeddedBroker, NewRecord
 from tests.support.telemetry_sdk import sdk_in_memory
 from tests.support.waiting import wait_until

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kip848_client.processing.marks import decode_marks, encode_marks
+from kip848_client.member.processing.marks import decode_marks, encode_marks
 
 
 @given(st.integers(0, 2**40), st.lists(st.tuples(st.integers(1, 300), st.integers(1, 300)), max_size=200))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 
-from kip848_client.model import NamedPartition
-from kip848_client.processing.marks import decode_marks
-from kip848_client.processing.outbox import Outbox, Slice, cover
-from kip848_client.processing.progress import Progress
-from kip848_client.processing.work import Item, Work
+from kip848_client.common.model import NamedPartition
+from kip848_client.member.processing.marks import decode_marks
+from kip848_client.member.processing.outbox import Outbox, Slice, cover
+from kip848_client.member.processing.progress import Progress
+from kip848_client.member.processing.work import Item, Work
 from tests.processing.harness import P, Played, Q
 
 RECORDS, WAIT_MS = 4, 200

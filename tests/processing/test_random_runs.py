@@ -7,9 +7,9 @@ from collections import defaultdict
 
 import pytest
 
-from kip848_client.model import NamedPartition
-from kip848_client.processing.marks import decode_marks
-from kip848_client.processing.work import Work
+from kip848_client.common.model import NamedPartition
+from kip848_client.member.processing.marks import decode_marks
+from kip848_client.member.processing.work import Work
 from tests.processing.harness import Played
 
 PARTITIONS = [NamedPartition("t", number) for number in range(3)]

@@ -16,7 +16,8 @@ import tenacity
 from confluent_kafka import Producer
 
 from kip848_client import AsyncConsumer, Consumer, DeadLetters, HandlerTransaction
-from kip848_client.client.transactions import producer_calls
+from kip848_client.common.model import NamedPartition
+from kip848_client.consumer.transactions import producer_calls
 from kip848_client.errors import (
     ConfigError,
     IllegalStateError,
@@ -24,7 +25,6 @@ from kip848_client.errors import (
     ProducerFencedError,
     TransactionFailedError,
 )
-from kip848_client.model import NamedPartition
 from kip848_client.testing import EmbeddedBroker, NewRecord
 from tests.interop.embedded.clients import read_committed
 from tests.support.waiting import TIMEOUT_S, wait_until

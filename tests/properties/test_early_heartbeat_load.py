@@ -10,11 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from kip848_client.coordinator.core.coordinator_config import CoordinatorConfig
-from kip848_client.coordinator.core.inputs import ApiRequest, TopicsChanged
-from kip848_client.coordinator.core.result import CoordinatorResult
-from kip848_client.coordinator.core.topics_image import TopicInfo, TopicsImage
-from kip848_client.coordinator.group_coordinator import GroupCoordinator
+from kip848_client.common.model import OffsetAndMetadata, Subscription
 from kip848_client.member.core.events import (
     AppPolled,
     AssignPartitions,
@@ -37,7 +33,11 @@ from kip848_client.member.core.events import (
 )
 from kip848_client.member.core.settings import MemberConfig, ResetPolicy
 from kip848_client.member.member import Member
-from kip848_client.model import OffsetAndMetadata, Subscription
+from kip848_client.testing.coordinator.core.coordinator_config import CoordinatorConfig
+from kip848_client.testing.coordinator.core.inputs import ApiRequest, TopicsChanged
+from kip848_client.testing.coordinator.core.result import CoordinatorResult
+from kip848_client.testing.coordinator.core.topics_image import TopicInfo, TopicsImage
+from kip848_client.testing.coordinator.group_coordinator import GroupCoordinator
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kip848_client.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse

@@ -12,8 +12,8 @@ import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from kip848_client.partitions.partition_log import AbortedTransaction, PartitionLog, PreparedAppend
-from kip848_client.partitions.producer_batches import ProducerState
+from kip848_client.testing.partitions.partition_log import AbortedTransaction, PartitionLog, PreparedAppend
+from kip848_client.testing.partitions.producer_batches import ProducerState
 from kip848_client.wire.record_batch import Record, batches_of, build_batch
 
 PRODUCERS = (0, 7, 9)

@@ -13,7 +13,8 @@ from collections.abc import Callable
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from kip848_client.error_codes import ErrorCode
+from kip848_client.common.error_codes import ErrorCode
+from kip848_client.common.model import NamedPartition, OffsetAndMetadata
 from kip848_client.member.core.assignor_events import (
     AssignorDone,
     AssignorsDescribed,
@@ -42,7 +43,6 @@ from kip848_client.member.core.events import (
 )
 from kip848_client.member.core.settings import ResetPolicy
 from kip848_client.member.core.states import FATAL, MemberState, Phase
-from kip848_client.model import NamedPartition, OffsetAndMetadata
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest

@@ -13,11 +13,11 @@ import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from kip848_client.error_codes import ErrorCode
-from kip848_client.partitions.partition_log import PartitionLog
-from kip848_client.transactions.coordinator import Outcome, TransactionCoordinator
-from kip848_client.transactions.records import record_of, transaction_of
-from kip848_client.transactions.transaction import Transaction, TransactionPartition
+from kip848_client.common.error_codes import ErrorCode
+from kip848_client.testing.partitions.partition_log import PartitionLog
+from kip848_client.testing.transactions.coordinator import Outcome, TransactionCoordinator
+from kip848_client.testing.transactions.records import record_of, transaction_of
+from kip848_client.testing.transactions.transaction import Transaction, TransactionPartition
 from kip848_client.wire.record_batch import Record, build_batch, parse_batch_header, records_of
 
 IDS = st.sampled_from(["a", "b"])

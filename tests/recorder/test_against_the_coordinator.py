@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from kip848_client.coordinator.core.group_events import to_journal
-from kip848_client.coordinator.core.result import CoordinatorResult
 from kip848_client.journal import JournalEvent
-from kip848_client.recorder import RawRecord, Recorder
-from kip848_client.simulation.run import run
-from kip848_client.simulation.virtual import cluster
-from kip848_client.simulation.virtual.scenario import scenario_of
+from kip848_client.testing.coordinator.core.group_events import to_journal
+from kip848_client.testing.coordinator.core.result import CoordinatorResult
+from kip848_client.testing.simulation.run import run
+from kip848_client.testing.simulation.virtual import cluster
+from kip848_client.testing.simulation.virtual.scenario import scenario_of
+from kip848_client.tools.recorder import RawRecord, Recorder
 from kip848_client.wire.messages.group_records import encode_record_key, encode_record_value
 from tests.support.coordinator_harness import Harness
 

@@ -11,7 +11,7 @@ from confluent_kafka import TopicPartition
 from kip848_client import Consumer, EmbeddedBroker
 from kip848_client.cli import main
 from kip848_client.journal import JournalEvent, MemoryJournal, read_journal
-from kip848_client.report import Figures, build_timelines, figures_of
+from kip848_client.tools.report import Figures, build_timelines, figures_of
 from tests.support.driving import settings
 from tests.support.waiting import wait_until
 

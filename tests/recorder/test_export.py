@@ -15,13 +15,13 @@ from confluent_kafka import Producer, TopicPartition
 from prometheus_client.parser import text_string_to_metric_families
 
 from kip848_client import Consumer, EmbeddedBroker
-from kip848_client.cli.watching import groups_export
-from kip848_client.cli.watching.group_metrics import GroupMetrics, Histogram, by_topic
-from kip848_client.cli.watching.groups_export import Exporter
-from kip848_client.cli.watching.lag_history import EndHistory
-from kip848_client.cli.watching.watch_view import STUCK_MS
+from kip848_client.common.model import NamedPartition
 from kip848_client.errors import ConfigError
-from kip848_client.model import NamedPartition
+from kip848_client.tools.watching import groups_export
+from kip848_client.tools.watching.group_metrics import GroupMetrics, Histogram, by_topic
+from kip848_client.tools.watching.groups_export import Exporter
+from kip848_client.tools.watching.lag_history import EndHistory
+from kip848_client.tools.watching.watch_view import STUCK_MS
 from tests.recorder.test_command import member, settle
 from tests.recorder.test_watch import NOW_MS, commits_until_one_is_silent, event
 from tests.support.waiting import wait_until

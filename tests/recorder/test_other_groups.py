@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from kip848_client.recorder import RawRecord, Recorder
+from kip848_client.tools.recorder import RawRecord, Recorder
 from kip848_client.wire.messages import share_group_records as share
 from kip848_client.wire.messages.group_records import RecordKey, RecordValue, encode_record_key, encode_record_value
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 
 from kip848_client.journal import JournalEvent, JsonValue
-from kip848_client.report import Figures, build_timelines, figures_of
-from kip848_client.report.figures import Percentiles
-from kip848_client.report.png import epoch_labels, member_look
-from kip848_client.report.summary import Bar, Summary, render_summary
+from kip848_client.tools.report import Figures, build_timelines, figures_of
+from kip848_client.tools.report.figures import Percentiles
+from kip848_client.tools.report.png import epoch_labels, member_look
+from kip848_client.tools.report.summary import Bar, Summary, render_summary
 from tests.report.logs import assigned, bumped, counted, group_became, revoked, said
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kip848_client.journal import JournalEvent
-from kip848_client.report import Figures, build_timelines, figures_of
-from kip848_client.report.figures import percentiles
+from kip848_client.tools.report import Figures, build_timelines, figures_of
+from kip848_client.tools.report.figures import percentiles
 from tests.report.logs import assigned, bumped, counted, group_became, revoked, said
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from kip848_client.cli import main
 from kip848_client.journal import JournalEvent, JsonValue
-from kip848_client.report import build_timelines
-from kip848_client.report.figures import handovers_of
-from kip848_client.report.findings import Finding, at_rest, findings_of
+from kip848_client.tools.report import build_timelines
+from kip848_client.tools.report.figures import handovers_of
+from kip848_client.tools.report.findings import Finding, at_rest, findings_of
 from tests.report.logs import bumped, counted, group_became, said
 
 

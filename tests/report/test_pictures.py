@@ -11,9 +11,9 @@ import pytest
 
 from kip848_client.cli import main
 from kip848_client.journal import JournalEvent
-from kip848_client.report import build_timelines
-from kip848_client.report.html import render_html
-from kip848_client.report.png import draw_timeline
+from kip848_client.tools.report import build_timelines
+from kip848_client.tools.report.html import render_html
+from kip848_client.tools.report.png import draw_timeline
 from tests.report.logs import assigned, bumped, counted, group_became, revoked, said
 
 LOG = (

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from kip848_client.cli import main
-from kip848_client.report.figures import percentiles
-from kip848_client.report.summary import Bar, Summary, Table, duration, render_summary, sentences
+from kip848_client.tools.report.figures import percentiles
+from kip848_client.tools.report.summary import Bar, Summary, Table, duration, render_summary, sentences
 
 SUMMARY = Summary(
     title="Groups of <b>today</b>",

@@ -11,8 +11,8 @@ import pytest
 
 from kip848_client import Consumer
 from kip848_client.cli import main
-from kip848_client.cli.serving.broker_security import parse_users
 from kip848_client.errors import ConfigError
+from kip848_client.testing.serving.broker_security import parse_users
 from tests.security.certificates import Authority, Identity
 from tests.support.waiting import wait_until
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kip848_client import EmbeddedBroker
-from kip848_client.clock import ManualClock
+from kip848_client.common.clock import ManualClock
 from kip848_client.errors import ConfigError, ErrorCode
 from kip848_client.testing import BrokerSasl, BrokerTls
 from kip848_client.wire.codec import frame

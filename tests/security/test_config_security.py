@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from kip848_client.common.model import SaslSettings, SecuritySettings
 from kip848_client.config import ConfigValue, ConsumerConfig, parse_consumer_config
 from kip848_client.errors import ConfigError
-from kip848_client.model import SaslSettings, SecuritySettings
 from tests.security.certificates import Authority, Identity
 from tests.support.wrong_arguments import never_awaited
 

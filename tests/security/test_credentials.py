@@ -8,9 +8,9 @@ import threading
 import anyio
 import pytest
 
-from kip848_client.client.control.credentials import Credentials
+from kip848_client.common.model import OAuthToken, SaslSettings
 from kip848_client.errors import AuthenticationError, ConnectionLostError, RequestTimeoutError
-from kip848_client.model import OAuthToken, SaslSettings
+from kip848_client.network.credentials import Credentials
 from kip848_client.wire.sasl.oauth_tokens import OAuthTokens
 
 TOKEN = OAuthToken("abc", 2e10)

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 
-from kip848_client.error_codes import ErrorCode
+from kip848_client.common.error_codes import ErrorCode
 from kip848_client.errors import AuthenticationError, ConnectionLostError, RequestTimeoutError
 from kip848_client.wire.codec import RequestHeader, decode_request
 from kip848_client.wire.connection import Connection, open_connection

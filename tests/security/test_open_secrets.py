@@ -8,10 +8,10 @@ import anyio
 import pytest
 
 from kip848_client import Consumer
-from kip848_client.client.control import connection_opener
-from kip848_client.client.control.connection_opener import ConnectionOpener
 from kip848_client.config import parse_consumer_config
 from kip848_client.errors import AuthenticationError, ConfigError
+from kip848_client.network import connection_opener
+from kip848_client.network.connection_opener import ConnectionOpener
 from kip848_client.spark.source.fetch import data_plane
 from kip848_client.spark.values.options import parse_options
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kip848_client.common.model import OAuthToken
 from kip848_client.errors import AuthenticationError
-from kip848_client.model import OAuthToken
 from kip848_client.wire.sasl.mechanism import SaslRefusal
 from kip848_client.wire.sasl.oauthbearer import OAuthBearerClient
 from kip848_client.wire.sasl.plain import PlainClient, PlainServer

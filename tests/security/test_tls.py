@@ -14,9 +14,9 @@ import anyio
 import pytest
 
 from kip848_client import EmbeddedBroker
-from kip848_client.error_codes import ErrorCode
+from kip848_client.common.error_codes import ErrorCode
+from kip848_client.common.model import TlsSettings
 from kip848_client.errors import AuthenticationError, ConfigError, ConnectionLostError, Kip848Error, ProtocolError
-from kip848_client.model import TlsSettings
 from kip848_client.testing import BrokerSasl, BrokerTls
 from kip848_client.wire.connection import open_connection
 from kip848_client.wire.messages.describe_cluster import DescribeClusterRequest

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from kip848_client.errors import BrokerError, ErrorCode
-from kip848_client.share_partitions.settings import ShareSettings
-from kip848_client.share_partitions.share_partition import (
+from kip848_client.testing.share_partitions.settings import ShareSettings
+from kip848_client.testing.share_partitions.share_partition import (
     AcknowledgementBatch,
     AcknowledgeType,
     Change,

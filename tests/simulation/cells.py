@@ -7,8 +7,8 @@ from typing import Final, TypeAlias
 
 from kip848_client.errors import ErrorCode
 from kip848_client.member.core.events import ListenerDone, MemberEvent, RequestFailed, ResponseReceived
-from kip848_client.simulation.observer import Observer, RunState
-from kip848_client.simulation.virtual.client_process import ClientProcess
+from kip848_client.testing.simulation.observer import Observer, RunState
+from kip848_client.testing.simulation.virtual.client_process import ClientProcess
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 
 Cell: TypeAlias = tuple[object, str, object]

@@ -9,7 +9,7 @@ once. Lookups (coordinator, names, offsets) are answered at once, and a state is
 
     python -m tests.simulation.exhaustive --depth 8 --faults 2
 
-Does not own: what is drawn from seeds (`kip848_client.simulation`).
+Does not own: what is drawn from seeds (`kip848_client.testing.simulation`).
 
 Source: the scope is that of the model checking of KIP-848 in TLA+ (Vanlightly): small, and complete within its bound.
 """
@@ -26,12 +26,7 @@ from uuid import UUID
 
 import msgspec
 
-from kip848_client.coordinator.core.coordinator_config import CoordinatorConfig
-from kip848_client.coordinator.core.inputs import ApiRequest, GroupRequest, TopicsChanged
-from kip848_client.coordinator.core.result import CoordinatorRecord, CoordinatorResult
-from kip848_client.coordinator.core.timers import TimerKey, TimerKind
-from kip848_client.coordinator.core.topics_image import TopicInfo, TopicsImage
-from kip848_client.coordinator.group_coordinator import GroupCoordinator
+from kip848_client.common.model import BrokerNode, OffsetAndMetadata, Subscription
 from kip848_client.member.consumer.kip848_protocol import ConsumerProtocol
 from kip848_client.member.core.events import (
     AppPolled,
@@ -58,9 +53,14 @@ from kip848_client.member.core.events import (
 from kip848_client.member.core.settings import MemberConfig, ResetPolicy
 from kip848_client.member.core.states import Phase
 from kip848_client.member.member import Member
-from kip848_client.model import BrokerNode, OffsetAndMetadata, Subscription
-from kip848_client.simulation.actors.client_side import VERSIONS
-from kip848_client.simulation.virtual.violation import InvariantViolation, fail
+from kip848_client.testing.coordinator.core.coordinator_config import CoordinatorConfig
+from kip848_client.testing.coordinator.core.inputs import ApiRequest, GroupRequest, TopicsChanged
+from kip848_client.testing.coordinator.core.result import CoordinatorRecord, CoordinatorResult
+from kip848_client.testing.coordinator.core.timers import TimerKey, TimerKind
+from kip848_client.testing.coordinator.core.topics_image import TopicInfo, TopicsImage
+from kip848_client.testing.coordinator.group_coordinator import GroupCoordinator
+from kip848_client.testing.simulation.actors.client_side import VERSIONS
+from kip848_client.testing.simulation.virtual.violation import InvariantViolation, fail
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kip848_client.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from kip848_client.wire.schema import Response

@@ -113,7 +113,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 def differing(scenario: str, seeds: Iterable[int]) -> list[int]:
     """The seeds whose history depends on an order of sets. To be called before the cores are imported."""
     sys.meta_path.insert(0, _Finder(f"kip848_client.{part}" for part in SHUFFLED))
-    from kip848_client.simulation import SCENARIOS, run
+    from kip848_client.testing.simulation import SCENARIOS, run
 
     found = []
     for seed in seeds:

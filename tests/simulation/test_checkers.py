@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from kip848_client.simulation import scenario_of
+from kip848_client.testing.simulation import scenario_of
 from tests.simulation.known_bugs import KNOWN_BUGS, KnownBug
 from tests.simulation.probes import play
 

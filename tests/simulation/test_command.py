@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from msgspec.structs import fields, replace
 
 from kip848_client.cli import main
-from kip848_client.cli.playing.simulate_shrink import shrink
-from kip848_client.cli.simulate import add_arguments
+from kip848_client.common.model import TopicIdPartition
 from kip848_client.member.consumer.heartbeats import Heartbeats
-from kip848_client.model import TopicIdPartition
-from kip848_client.simulation import ClientProcess, Observer, Report, RunState, fail, run, scenario_of
-from kip848_client.simulation.virtual.environment import plan_of
-from kip848_client.simulation.virtual.scenario import CHURN, SCENARIOS, Scenario, change, settled
-from kip848_client.simulation.virtual.scheduler import Scheduler
+from kip848_client.testing.commands.simulate import add_arguments
+from kip848_client.testing.playing.simulate_shrink import shrink
+from kip848_client.testing.simulation import ClientProcess, Observer, Report, RunState, fail, run, scenario_of
+from kip848_client.testing.simulation.virtual.environment import plan_of
+from kip848_client.testing.simulation.virtual.scenario import CHURN, SCENARIOS, Scenario, change, settled
+from kip848_client.testing.simulation.virtual.scheduler import Scheduler
 
 SHORT = ("--scenario", "churn", "--set", "duration_ms=5000")
 

@@ -11,13 +11,13 @@ from typing import Final
 import pytest
 from msgspec.structs import replace
 
-from kip848_client.error_codes import ErrorCode
-from kip848_client.faults import ALWAYS, Rule, error
-from kip848_client.faults.rules import Match
+from kip848_client.common.error_codes import ErrorCode
 from kip848_client.member.core.error_tables import HeartbeatErrorClass, heartbeat_error_class
 from kip848_client.member.core.events import FailureKind
 from kip848_client.member.core.states import HEARTBEATING, Phase
-from kip848_client.simulation import Behaviour, NetworkFaults, Scenario, run
+from kip848_client.testing.faults import ALWAYS, Rule, error
+from kip848_client.testing.faults.rules import Match
+from kip848_client.testing.simulation import Behaviour, NetworkFaults, Scenario, run
 from kip848_client.wire.api_keys import ApiKey
 from tests.simulation.cells import Cell, Cells, named
 

@@ -10,13 +10,13 @@ from typing import Any, Final
 
 import pytest
 
-from kip848_client.simulation import CHURN, run
+from kip848_client.testing.simulation import CHURN, run
 from tests.simulation import shuffled_sets
 
 TIMEOUT_S: Final = 150
 ROOT: Final = Path(__file__).parents[2]
 PROGRAM: Final = """
-from kip848_client.simulation import SCENARIOS, run
+from kip848_client.testing.simulation import SCENARIOS, run
 print([run(SCENARIOS[name], seed=3).digest for name in sorted(SCENARIOS)])
 """
 

@@ -9,11 +9,11 @@ import pytest
 
 from kip848_client.cli import main
 from kip848_client.journal import EVENTS, parse_line
-from kip848_client.report import build_timelines, figures_of
-from kip848_client.simulation.run import Report
-from kip848_client.simulation.run import run as play
-from kip848_client.simulation.virtual.history import FAULTS, to_event_log
-from kip848_client.simulation.virtual.scenario import SCENARIOS
+from kip848_client.testing.simulation.run import Report
+from kip848_client.testing.simulation.run import run as play
+from kip848_client.testing.simulation.virtual.history import FAULTS, to_event_log
+from kip848_client.testing.simulation.virtual.scenario import SCENARIOS
+from kip848_client.tools.report import build_timelines, figures_of
 
 LEFT_OUT = {"closing", "request_timed_out", "at_rest", "coordinator_resigned"}
 """Kinds of history lines without a name in the event log."""

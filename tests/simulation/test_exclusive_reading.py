@@ -8,23 +8,23 @@ from typing import Final
 import pytest
 from msgspec.structs import replace
 
-from kip848_client.coordinator.modern import current_assignment
+from kip848_client.common.model import NamedPartition
 from kip848_client.member.consumer.heartbeats import Heartbeats
 from kip848_client.member.consumer.reconciler import Reconciler
 from kip848_client.member.group.group_exit import GroupExit
 from kip848_client.member.group.runs import Run
-from kip848_client.model import NamedPartition
-from kip848_client.simulation import MIXED, run
-from kip848_client.simulation.checkers import every_checker
-from kip848_client.simulation.checkers.members import ListenerPairs, OneHeartbeat
-from kip848_client.simulation.checkers.ownership import RevokeFirst
-from kip848_client.simulation.checkers.reading import ExclusiveReading
-from kip848_client.simulation.consumer_environment import ConsumerEnvironment
-from kip848_client.simulation.observed_group import MemberChange, Partitions
-from kip848_client.simulation.observer import Observer
-from kip848_client.simulation.run import RunPhases
-from kip848_client.simulation.virtual.scenario import QUIET
-from kip848_client.simulation.virtual.violation import InvariantViolation
+from kip848_client.testing.coordinator.modern import current_assignment
+from kip848_client.testing.simulation import MIXED, run
+from kip848_client.testing.simulation.checkers import every_checker
+from kip848_client.testing.simulation.checkers.members import ListenerPairs, OneHeartbeat
+from kip848_client.testing.simulation.checkers.ownership import RevokeFirst
+from kip848_client.testing.simulation.checkers.reading import ExclusiveReading
+from kip848_client.testing.simulation.consumer_environment import ConsumerEnvironment
+from kip848_client.testing.simulation.observed_group import MemberChange, Partitions
+from kip848_client.testing.simulation.observer import Observer
+from kip848_client.testing.simulation.run import RunPhases
+from kip848_client.testing.simulation.virtual.scenario import QUIET
+from kip848_client.testing.simulation.virtual.violation import InvariantViolation
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatRequest,

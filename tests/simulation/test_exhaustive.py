@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kip848_client.coordinator.modern import current_assignment
+from kip848_client.testing.coordinator.modern import current_assignment
 from tests.simulation.exhaustive import explore, main
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from kip848_client.simulation import CHURN, Report
+from kip848_client.testing.simulation import CHURN, Report
 from tests.simulation.test_command import break_the_member
 
 

@@ -12,10 +12,10 @@ from typing import Final
 
 import pytest
 
-from kip848_client.error_codes import ErrorCode
-from kip848_client.simulation import MIXED, SCENARIOS, run, scenario_of
-from kip848_client.simulation.virtual.history import FAULTS
-from kip848_client.simulation.virtual.scenario import QUIET
+from kip848_client.common.error_codes import ErrorCode
+from kip848_client.testing.simulation import MIXED, SCENARIOS, run, scenario_of
+from kip848_client.testing.simulation.virtual.history import FAULTS
+from kip848_client.testing.simulation.virtual.scenario import QUIET
 from tests.simulation.cells import Cells
 from tests.simulation.probes import play, probes
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from kip848_client.coordinator.core.coordinator_config import CoordinatorConfig
-from kip848_client.simulation.checkers.members import BoundedWork
-from kip848_client.simulation.consumer_environment import ConsumerEnvironment
-from kip848_client.simulation.run import RunPhases
-from kip848_client.simulation.virtual.cluster import Cluster
-from kip848_client.simulation.virtual.environment import GROUP
-from kip848_client.simulation.virtual.scenario import QUIET
-from kip848_client.simulation.virtual.scheduler import Scheduler
-from kip848_client.simulation.virtual.violation import InvariantViolation
+from kip848_client.testing.coordinator.core.coordinator_config import CoordinatorConfig
+from kip848_client.testing.simulation.checkers.members import BoundedWork
+from kip848_client.testing.simulation.consumer_environment import ConsumerEnvironment
+from kip848_client.testing.simulation.run import RunPhases
+from kip848_client.testing.simulation.virtual.cluster import Cluster
+from kip848_client.testing.simulation.virtual.environment import GROUP
+from kip848_client.testing.simulation.virtual.scenario import QUIET
+from kip848_client.testing.simulation.virtual.scheduler import Scheduler
+from kip848_client.testing.simulation.virtual.violation import InvariantViolation
 from kip848_client.wire.schema import Response
 from tests.simulation.probes.logs import join
 

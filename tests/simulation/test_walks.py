@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 
 from kip848_client.errors import ErrorCode
-from kip848_client.simulation import scenario_of
+from kip848_client.testing.simulation import scenario_of
 from tests.simulation.probes import play
 from tests.simulation.probes.foreign_walk import _Walk
 

@@ -20,7 +20,7 @@ from typing import Final
 
 from confluent_kafka.admin import AdminClient
 
-from kip848_client.model import NamedPartition
+from kip848_client.common.model import NamedPartition
 from tests.interop.conftest import create_topic
 from tests.interop.kafka_broker import KafkaBroker
 from tests.interop.real.administrator import Administrator

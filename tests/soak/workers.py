@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from kip848_client import LeaderElection, OwnedUnit, Worker
-from kip848_client.broker.proxy.fault_proxy import FaultProxy
-from kip848_client.faults import ALWAYS, drop
+from kip848_client.testing.broker.proxy.fault_proxy import FaultProxy
+from kip848_client.testing.faults import ALWAYS, drop
 from tests.interop.kafka_broker import KafkaBroker, KafkaBrokerError
 from tests.interop.old_kafka import OldKafka
 from tests.support.waiting import outlast

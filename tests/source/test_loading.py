@@ -11,11 +11,11 @@ from kip848_client import EmbeddedBroker
 
 WHEN_NEEDED = {
     "kip848_client.aio",
-    "kip848_client.broker",
-    "kip848_client.client.control.credentials",
-    "kip848_client.coordinator",
+    "kip848_client.testing.broker",
+    "kip848_client.network.credentials",
+    "kip848_client.testing.coordinator",
     "kip848_client.member.classic.classic_protocol",
-    "kip848_client.simulation",
+    "kip848_client.testing.simulation",
     "kip848_client.wire.sasl",
     "kip848_client.wire.sasl.authentication",
     "kip848_client.wire.compiler.explain",
@@ -27,7 +27,7 @@ WHEN_NEEDED = {
     "ctypes",
     "importlib.metadata",
     "json",
-    "kip848_client.processing.core",
+    "kip848_client.member.processing.core",
     "kip848_client.wire.record_batch",
     "opentelemetry",
     "pkgutil",
@@ -50,7 +50,7 @@ def test_a_consumer_loads_nothing_that_a_plain_one_does_not_need() -> None:
     """Command lines and workers start with this import; whatever slips into it is paid for by every one of them."""
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
-    assert "kip848_client.consumer" in loaded
+    assert "kip848_client.consumer.consumer" in loaded
     assert not loaded & WHEN_NEEDED
 
 
@@ -66,12 +66,15 @@ main(sys.argv[1:])
 @pytest.mark.parametrize(
     ("command", "not_needed"),
     [
-        ("", {"asyncio", "importlib.metadata", "msgspec", "kip848_client.cli.groups"}),
-        ("groups list", {"confluent_kafka", "kip848_client.consumer", "kip848_client.recorder"}),
-        ("topics list", {"confluent_kafka", "kip848_client.consumer", "kip848_client.broker.broker"}),
-        ("report", {"confluent_kafka", "kip848_client.consumer", "kip848_client.simulation"}),
-        ("sweep", {"confluent_kafka", "kip848_client.consumer", "kip848_client.simulation", "pyspark"}),
-        ("broker", {"asyncio", "kip848_client.broker.broker", "kip848_client.coordinator"}),
+        ("", {"asyncio", "importlib.metadata", "msgspec", "kip848_client.tools.commands.groups"}),
+        ("groups list", {"confluent_kafka", "kip848_client.consumer.consumer", "kip848_client.tools.recorder"}),
+        ("topics list", {"confluent_kafka", "kip848_client.consumer.consumer", "kip848_client.testing.broker.broker"}),
+        ("report", {"confluent_kafka", "kip848_client.consumer.consumer", "kip848_client.testing.simulation"}),
+        (
+            "sweep",
+            {"confluent_kafka", "kip848_client.consumer.consumer", "kip848_client.testing.simulation", "pyspark"},
+        ),
+        ("broker", {"asyncio", "kip848_client.testing.broker.broker", "kip848_client.testing.coordinator"}),
     ],
 )
 def test_a_command_starts_without_what_others_need(command: str, not_needed: set[str]) -> None:

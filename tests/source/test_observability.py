@@ -9,9 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kip848_client.journal import EVENTS
-from kip848_client.logs import LogEvent
-from kip848_client.telemetry import (
+from kip848_client.common.logs import LogEvent
+from kip848_client.common.telemetry import (
     COORDINATOR_METRICS,
     GAUGES,
     MESSAGING_METRICS,
@@ -24,6 +23,7 @@ from kip848_client.telemetry import (
     is_counter,
     unit_of,
 )
+from kip848_client.journal import EVENTS
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "kip848_client"

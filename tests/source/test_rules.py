@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kip848_client.error_codes import ErrorCode
+from kip848_client.common.error_codes import ErrorCode
 from kip848_client.member.core.error_tables import (
     COMMIT_CODES,
     FATAL_ADVICE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from kip848_client.broker.apis import load_apis
+from kip848_client.testing.broker.apis import load_apis
 from kip848_client.wire.api_keys import ApiKey
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "coordinator.md"

@@ -11,7 +11,7 @@ from typing import Any
 from confluent_kafka import Producer, TopicPartition
 
 from kip848_client import Consumer, EmbeddedBroker
-from kip848_client.model import NamedPartition
+from kip848_client.common.model import NamedPartition
 from kip848_client.spark.source.fetch import read_ranges
 from kip848_client.spark.source.stream import Stream
 from kip848_client.spark.values.offsets import StreamOffset

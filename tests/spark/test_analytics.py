@@ -20,17 +20,17 @@ from kip848_client import Consumer, EmbeddedBroker
 from kip848_client.cli import main
 from kip848_client.errors import ConfigError, Kip848Error
 from kip848_client.journal import JournalEvent, JsonLinesJournal, read_journal
-from kip848_client.report import Figures, build_timelines, figures_of
-from kip848_client.report.figures import CommitFigures, Percentiles
-from kip848_client.report.periods import Period
-from kip848_client.report.periods import compare_periods as periods_of_timelines
-from kip848_client.simulation.run import run
-from kip848_client.simulation.virtual.history import to_event_log
-from kip848_client.simulation.virtual.scenario import scenario_of
 from kip848_client.spark.analytics.analytics import TABLES, Analysis, analyze, kept
 from kip848_client.spark.analytics.analytics_periods import compare_periods
 from kip848_client.spark.analytics.figure_rows import FIGURE_TABLES
 from kip848_client.spark.session.arrow_map import map_in_arrow
+from kip848_client.testing.simulation.run import run
+from kip848_client.testing.simulation.virtual.history import to_event_log
+from kip848_client.testing.simulation.virtual.scenario import scenario_of
+from kip848_client.tools.report import Figures, build_timelines, figures_of
+from kip848_client.tools.report.figures import CommitFigures, Percentiles
+from kip848_client.tools.report.periods import Period
+from kip848_client.tools.report.periods import compare_periods as periods_of_timelines
 from tests.spark.arrange import produce
 from tests.support.waiting import wait_until
 

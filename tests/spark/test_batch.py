@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 import pytest
 
 from kip848_client import EmbeddedBroker
+from kip848_client.common.model import NamedPartition
 from kip848_client.errors import ConfigError, NoOffsetForPartitionError
-from kip848_client.model import NamedPartition
 from kip848_client.spark.group.log_offsets import LogOffsets
 from kip848_client.spark.group.places import NoRecordAtTimeError
 from kip848_client.spark.source.batch import plan_batch

@@ -11,8 +11,8 @@ import pytest
 from confluent_kafka import Producer
 
 from kip848_client import EmbeddedBroker
-from kip848_client.client.records.range_reader import RangeReader
-from kip848_client.model import NamedPartition, OffsetRange
+from kip848_client.common.model import NamedPartition, OffsetRange
+from kip848_client.consumer.records.range_reader import RangeReader
 from kip848_client.spark.source import fetch
 from kip848_client.spark.source.fetch import read_ranges
 from kip848_client.spark.source.reading import TaskPartition, read_partition

@@ -18,7 +18,7 @@ from pyspark.sql.datasource import (
 )
 
 from kip848_client import EmbeddedBroker
-from kip848_client.model import OffsetRange
+from kip848_client.common.model import OffsetRange
 from kip848_client.spark.source.batch import plan_batch
 from kip848_client.spark.values.filters import narrowed
 from kip848_client.spark.values.options import parse_options

@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from kip848_client.model import NamedPartition, OffsetRange
+from kip848_client.common.model import NamedPartition, OffsetRange
 from kip848_client.spark.group.gate import Gate
 
 P = [NamedPartition("orders", number) for number in range(4)]

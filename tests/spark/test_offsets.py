@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kip848_client.model import NamedPartition, OffsetRange
+from kip848_client.common.model import NamedPartition, OffsetRange
 from kip848_client.spark.values.offsets import OffsetFormatError, StreamOffset
 
 partitions = st.builds(NamedPartition, st.sampled_from(["orders", "zahlungen", "a.b"]), st.integers(0, 300))

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from kip848_client.common.model import NamedPartition, Subscription
 from kip848_client.errors import ConfigError
-from kip848_client.model import NamedPartition, Subscription
 from kip848_client.spark.values.options import KNOWN, SourceOptions, parse_options
 from kip848_client.spark.values.starting import AtOffsets, AtTime, AtTimes, Edge, NoMatch
 

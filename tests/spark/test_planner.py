@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kip848_client.model import NamedPartition, OffsetRange
+from kip848_client.common.model import NamedPartition, OffsetRange
 from kip848_client.spark.source.planner import cut_range, cut_tasks, plan_ranges, share_rows
 
 P = [NamedPartition("orders", number) for number in range(8)]

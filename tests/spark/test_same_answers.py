@@ -10,11 +10,11 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from kip848_client.recorder import RawRecord, Recorder
-from kip848_client.report import build_timelines, figures_of
-from kip848_client.report.findings import findings_of
 from kip848_client.spark.analytics.analytics import analyze_lines
 from kip848_client.spark.analytics.group_records import replay_records
+from kip848_client.tools.recorder import RawRecord, Recorder
+from kip848_client.tools.report import build_timelines, figures_of
+from kip848_client.tools.report.findings import findings_of
 from kip848_client.wire.messages import group_records as wire
 from kip848_client.wire.messages import share_group_records as share
 from kip848_client.wire.messages.consumer_protocol import (

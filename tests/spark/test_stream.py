@@ -11,14 +11,14 @@ import pytest
 
 from kip848_client import EmbeddedBroker
 from kip848_client.cli import main
-from kip848_client.error_codes import ErrorCode
+from kip848_client.common.error_codes import ErrorCode
+from kip848_client.common.model import OffsetRange
 from kip848_client.errors import AuthenticationError, ConfigError, NoOffsetForPartitionError
-from kip848_client.faults import ALWAYS, error
 from kip848_client.journal import read_journal
-from kip848_client.model import OffsetRange
 from kip848_client.spark.values.data_loss import DataLossError
 from kip848_client.spark.values.offsets import StreamOffset
 from kip848_client.testing import BrokerSasl, BrokerTls
+from kip848_client.testing.faults import ALWAYS, error
 from tests.security.certificates import Authority
 from tests.spark.arrange import GROUP, MARCH_2026_MS, committed, consumer, driving, everything, partition, produce, take
 from tests.support.waiting import wait_until

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from kip848_client import Consumer, EmbeddedBroker
+from kip848_client.common.model import NamedPartition
 from kip848_client.errors import ConfigError
-from kip848_client.model import NamedPartition
 from kip848_client.spark.group.group_membership import GroupMembership
 from kip848_client.spark.group.settling import NotOwnedError
 from tests.spark.arrange import GROUP, consumer, driving, everything, produce

@@ -9,15 +9,15 @@ import pytest
 
 from kip848_client.errors import ConfigError, Kip848Error
 from kip848_client.journal import parse_line
-from kip848_client.report import build_timelines, figures_of
-from kip848_client.simulation.run import run
-from kip848_client.simulation.virtual.history import to_event_log
-from kip848_client.simulation.virtual.scenario import scenario_of
-from kip848_client.simulation.what_if import Job, Setting, Shape, play_job
 from kip848_client.spark.analytics.analytics import analyze_sweep
 from kip848_client.spark.sweeps.sweep import Sweep, play_sweep, rebalances_of
 from kip848_client.spark.sweeps.sweep_summary import plot_rebalances, summarize
 from kip848_client.spark.sweeps.what_if import play_on_spark
+from kip848_client.testing.simulation.run import run
+from kip848_client.testing.simulation.virtual.history import to_event_log
+from kip848_client.testing.simulation.virtual.scenario import scenario_of
+from kip848_client.testing.simulation.what_if import Job, Setting, Shape, play_job
+from kip848_client.tools.report import build_timelines, figures_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

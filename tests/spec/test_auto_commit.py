@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kip848_client.error_codes import ErrorCode
+from kip848_client.common.error_codes import ErrorCode
 from kip848_client.member.core.error_tables import CommitErrorClass, commit_error_class
 from kip848_client.member.core.events import CommitDone, CommitKind
 from kip848_client.member.core.states import Phase

@@ -22,7 +22,8 @@ from kip848_client.assignors.client.user_data import (
     read_assignment_frame,
     read_subscription_frame,
 )
-from kip848_client.error_codes import ErrorCode, error_name
+from kip848_client.common.error_codes import ErrorCode, error_name
+from kip848_client.common.model import ZERO_UUID
 from kip848_client.errors import (
     AuthenticationError,
     CommitFailedError,
@@ -52,7 +53,6 @@ from kip848_client.member.core.events import (
     TopicsDescribed,
 )
 from kip848_client.member.core.states import MemberState, Phase
-from kip848_client.model import ZERO_UUID
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_protocol import decode_assignment
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest

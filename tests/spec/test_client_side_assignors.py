@@ -15,7 +15,7 @@ from kip848_client.assignors.client.interface import (
     GroupAssignment,
     PartitionAssignor,
 )
-from kip848_client.error_codes import RETRIABLE, ErrorCode
+from kip848_client.common.error_codes import RETRIABLE, ErrorCode
 from kip848_client.errors import AssignorTimeoutError, ClientAssignorsUnsupportedError, InvalidAssignmentError
 from kip848_client.member.core.assignor_events import (
     AssignorDone,

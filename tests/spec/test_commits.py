@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kip848_client.error_codes import ErrorCode
+from kip848_client.common.error_codes import ErrorCode
+from kip848_client.common.model import ZERO_UUID, NamedPartition, OffsetAndMetadata
 from kip848_client.errors import (
     BrokerError,
     CommitFailedError,
@@ -25,7 +26,6 @@ from kip848_client.member.core.events import (
     SurfaceError,
 )
 from kip848_client.member.core.states import MemberState
-from kip848_client.model import ZERO_UUID, NamedPartition, OffsetAndMetadata
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
 from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest
 from tests.spec.arrange import (

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kip848_client.error_codes import ErrorCode
+from kip848_client.common.error_codes import ErrorCode
 from kip848_client.member.consumer.early_heartbeats import (
     BLIND_HEARTBEATS_MAX,
     CROWD,

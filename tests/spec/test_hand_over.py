@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kip848_client.error_codes import ErrorCode
+from kip848_client.common.error_codes import ErrorCode
 from kip848_client.member.consumer.hand_over import QUESTION_EVERY_MS
 from kip848_client.member.core.events import HandOverFailed, HandOverRequested
 from kip848_client.wire.messages.consumer_group_describe import (

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kip848_client.error_codes import ErrorCode
+from kip848_client.common.error_codes import ErrorCode
 from kip848_client.member.core.events import CoordinatorDisconnected, FailureKind
 from kip848_client.member.core.states import MemberState
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest

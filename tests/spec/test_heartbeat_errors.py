@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kip848_client.error_codes import RETRIABLE, ErrorCode
+from kip848_client.common.error_codes import RETRIABLE, ErrorCode
 from kip848_client.errors import BrokerError, FatalGroupError, ProtocolError, TopicAuthorizationError
 from kip848_client.member.core.error_tables import (
     FATAL_ADVICE,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kip848_client.error_codes import ErrorCode
+from kip848_client.common.error_codes import ErrorCode
 from kip848_client.member.core.states import MemberState
 from tests.spec.arrange import ONE, TWO, answer_heartbeats, assigning, calls, fence, fenced, revoking, stable
 from tests.support.member_harness import INTERVAL_MS, MemberHarness, positions

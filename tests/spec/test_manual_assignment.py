@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from kip848_client.common.model import NamedPartition, OffsetAndMetadata
 from kip848_client.member.core.states import MemberState
-from kip848_client.model import NamedPartition, OffsetAndMetadata
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.spec.arrange import AUTO_MS, commits, fetches, stable
 from tests.support.member_harness import MemberHarness, positions

@@ -7,7 +7,8 @@ from uuid import UUID
 
 import pytest
 
-from kip848_client.error_codes import ErrorCode
+from kip848_client.common.error_codes import ErrorCode
+from kip848_client.common.model import NamedPartition, OffsetAndMetadata
 from kip848_client.errors import (
     BrokerError,
     FencedError,
@@ -33,7 +34,6 @@ from kip848_client.member.core.events import (
     TopicsDescribed,
 )
 from kip848_client.member.core.settings import ByDuration, ResetPolicy
-from kip848_client.model import NamedPartition, OffsetAndMetadata
 from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse, OffsetFetchResponseGroup
 from tests.spec.arrange import ONE, TWO, Partitions, answer_heartbeats, fence, fetches, looking_up
 from tests.support.member_harness import GROUP, INTERVAL_MS, MEMBER_ID, TOPIC_IDS, MemberHarness

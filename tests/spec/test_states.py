@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from kip848_client.error_codes import ErrorCode
+from kip848_client.common.error_codes import ErrorCode
 from kip848_client.errors import IllegalStateError
 from kip848_client.member.core.context import Context
 from kip848_client.member.core.events import CommitDone, MetadataUpdated, StateChanged

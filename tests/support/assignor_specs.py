@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 
 from kip848_client.assignors.client.interface import AssignmentSpec, GroupAssignment, MemberSpec, TopicSpec
-from kip848_client.model import TopicIdPartition
+from kip848_client.common.model import TopicIdPartition
 
 
 def topic_id(name: str) -> uuid.UUID:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Generic, TypeVar, cast
 
-from kip848_client.coordinator.classic.classic_group import ClassicGroup, ClassicState
-from kip848_client.coordinator.core.coordinator_config import CoordinatorConfig, MigrationPolicy
 from kip848_client.errors import ErrorCode
+from kip848_client.testing.coordinator.classic.classic_group import ClassicGroup, ClassicState
+from kip848_client.testing.coordinator.core.coordinator_config import CoordinatorConfig, MigrationPolicy
 from kip848_client.wire.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,

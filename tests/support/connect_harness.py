@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from kip848_client.coordinator.connect.connect_group import ConnectGroup
-from kip848_client.coordinator.core.coordinator_config import CoordinatorConfig
-from kip848_client.model import Unit
+from kip848_client.common.model import Unit
+from kip848_client.testing.coordinator.connect.connect_group import ConnectGroup
+from kip848_client.testing.coordinator.core.coordinator_config import CoordinatorConfig
 from kip848_client.wire.messages.connect_group_describe import ConnectGroupDescribeRequest, DescribedGroup
 from kip848_client.wire.messages.connect_group_heartbeat import (
     AssignedUnits,

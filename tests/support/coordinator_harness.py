@@ -20,13 +20,14 @@ from msgspec.structs import replace
 
 from kip848_client.assignors.server.server_assignors import SERVER_ASSIGNORS
 from kip848_client.assignors.server.spec import ServerAssignor
-from kip848_client.coordinator.classic.classic_group import ClassicGroup, to_value
-from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup
-from kip848_client.coordinator.consumer.consumer_heartbeat import steady_member, take_steps
-from kip848_client.coordinator.consumer.subscriptions import resolve
-from kip848_client.coordinator.core.coordinator_config import CoordinatorConfig
-from kip848_client.coordinator.core.group_events import GroupEvent
-from kip848_client.coordinator.core.inputs import (
+from kip848_client.errors import ErrorCode
+from kip848_client.testing.coordinator.classic.classic_group import ClassicGroup, to_value
+from kip848_client.testing.coordinator.consumer.consumer_group import ConsumerGroup
+from kip848_client.testing.coordinator.consumer.consumer_heartbeat import steady_member, take_steps
+from kip848_client.testing.coordinator.consumer.subscriptions import resolve
+from kip848_client.testing.coordinator.core.coordinator_config import CoordinatorConfig
+from kip848_client.testing.coordinator.core.group_events import GroupEvent
+from kip848_client.testing.coordinator.core.inputs import (
     ApiRequest,
     ConfigChanged,
     GroupMessage,
@@ -34,21 +35,20 @@ from kip848_client.coordinator.core.inputs import (
     ShareStateInitialized,
     TopicsChanged,
 )
-from kip848_client.coordinator.core.offset_store import CommittedOffset
-from kip848_client.coordinator.core.result import (
+from kip848_client.testing.coordinator.core.offset_store import CommittedOffset
+from kip848_client.testing.coordinator.core.result import (
     CoordinatorRecord,
     CoordinatorResult,
     DeleteShareState,
     InitializeShareState,
     ResolveRegexes,
 )
-from kip848_client.coordinator.core.topics_image import TopicInfo, TopicsImage
-from kip848_client.coordinator.group_coordinator import GroupCoordinator
-from kip848_client.coordinator.group_image import GroupImage, MemberImage
-from kip848_client.coordinator.modern.assignment_round import AssignmentRound
-from kip848_client.coordinator.modern.modern_group import GroupState, ModernGroup
-from kip848_client.coordinator.share.share_group import ShareGroup
-from kip848_client.errors import ErrorCode
+from kip848_client.testing.coordinator.core.topics_image import TopicInfo, TopicsImage
+from kip848_client.testing.coordinator.group_coordinator import GroupCoordinator
+from kip848_client.testing.coordinator.group_image import GroupImage, MemberImage
+from kip848_client.testing.coordinator.modern.assignment_round import AssignmentRound
+from kip848_client.testing.coordinator.modern.modern_group import GroupState, ModernGroup
+from kip848_client.testing.coordinator.share.share_group import ShareGroup
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages import message_pair
 from kip848_client.wire.messages.connect_group_records import ConnectGroupMetadataKey

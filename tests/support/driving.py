@@ -10,8 +10,8 @@ import confluent_kafka
 
 from kip848_client import Consumer, ConsumerRebalanceListener, Message, SubscriptionPattern
 from kip848_client import TopicPartition as PublicPartition
+from kip848_client.common.model import NamedPartition
 from kip848_client.config import ConfigValue
-from kip848_client.model import NamedPartition
 from tests.support.waiting import TIMEOUT_S
 
 SLICE_S: Final = 0.02

@@ -19,7 +19,8 @@ import msgspec
 from kip848_client.assignors.client.classic import BUILT_IN
 from kip848_client.assignors.client.interface import PartitionAssignor
 from kip848_client.assignors.client.user_data import SubscriptionFrame, write_subscription_frame
-from kip848_client.clock import ManualClock
+from kip848_client.common.clock import ManualClock
+from kip848_client.common.model import NamedPartition, OffsetAndMetadata, Subscription
 from kip848_client.config.assignors import is_cooperative
 from kip848_client.errors import Kip848Error
 from kip848_client.member.core.assignor_events import (
@@ -76,7 +77,6 @@ from kip848_client.member.core.events import (
 from kip848_client.member.core.settings import GroupProtocol, MemberConfig, ResetPolicy
 from kip848_client.member.core.states import MemberState, Phase
 from kip848_client.member.member import Member
-from kip848_client.model import NamedPartition, OffsetAndMetadata, Subscription
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kip848_client.common.model import TopicIdPartition
 from kip848_client.member.core.events import (
     AssignPartitions,
     ConnectCoordinator,
@@ -22,7 +23,6 @@ from kip848_client.member.core.events import (
 )
 from kip848_client.member.core.states import HEARTBEATING, IN_GROUP, RUN, TRANSITIONS, MemberState, Phase, Transition
 from kip848_client.member.member import Member, MemberSummary
-from kip848_client.model import TopicIdPartition
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from kip848_client.error_codes import RETRIABLE, ErrorCode
+from kip848_client.common.error_codes import RETRIABLE, ErrorCode
 from kip848_client.errors import error_name
 from kip848_client.member.core.error_tables import (
     COMMIT_CODES,

@@ -15,9 +15,9 @@ from typing import Any, Final
 
 import msgspec
 
-from kip848_client.broker.apis import ApiTable
+from kip848_client.common.model import ZERO_UUID
 from kip848_client.errors import ErrorCode
-from kip848_client.model import ZERO_UUID
+from kip848_client.testing.broker.apis import ApiTable
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_protocol import ConsumerProtocolSubscription, encode_subscription
 from kip848_client.wire.record_batch import Record, build_batch

@@ -15,16 +15,13 @@ from uuid import UUID
 import anyio
 import anyio.abc
 
-from kip848_client.client.control.observer import MemberObserver
-from kip848_client.client.control.presence import AppPresence
-from kip848_client.client.control.queues import AppQueue
-from kip848_client.client.control.requests import MemberRequest
-from kip848_client.client.group.app_thread import AppThread
-from kip848_client.client.group.commit_manager import CommitManager
-from kip848_client.client.group.group_member import GroupMember
-from kip848_client.client.group.heartbeat_manager import AppEffect, HeartbeatRequestManager, SteppedMember
-from kip848_client.client.group.listener_invoker import ListenerInvoker
-from kip848_client.clock import Clock, SystemClock
+from kip848_client.common.clock import Clock, SystemClock
+from kip848_client.common.model import NamedPartition, OffsetAndMetadata, TopicIdPartition
+from kip848_client.consumer.group.app_thread import AppThread
+from kip848_client.consumer.group.commit_manager import CommitManager
+from kip848_client.consumer.group.group_member import GroupMember
+from kip848_client.consumer.group.heartbeat_manager import AppEffect, HeartbeatRequestManager, SteppedMember
+from kip848_client.consumer.group.listener_invoker import ListenerInvoker
 from kip848_client.journal import MemoryJournal
 from kip848_client.member.core.events import (
     ConnectCoordinator,
@@ -43,7 +40,10 @@ from kip848_client.member.core.events import (
 )
 from kip848_client.member.core.settings import MemberConfig
 from kip848_client.member.member import Member
-from kip848_client.model import NamedPartition, OffsetAndMetadata, TopicIdPartition
+from kip848_client.network.observer import MemberObserver
+from kip848_client.network.presence import AppPresence
+from kip848_client.network.queues import AppQueue
+from kip848_client.network.requests import MemberRequest
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     Assignment,

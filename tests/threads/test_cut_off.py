@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Message
 
-from kip848_client.client.records.fetcher import Fetcher
+from kip848_client.common.model import NamedPartition, OffsetAndMetadata, Subscription, TopicIdPartition
+from kip848_client.consumer.records.fetcher import Fetcher
 from kip848_client.errors import Kip848Error, ListenerError
 from kip848_client.member.core.states import MemberState
-from kip848_client.model import NamedPartition, OffsetAndMetadata, Subscription, TopicIdPartition
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.client.fakes import FakePlane, needs_own_messages
 from tests.support.driving import key
@@ -26,10 +26,10 @@ from tests.support.work import traced
 from tests.threads.bench import ORDERS, P0, P1, Bench, ScriptedCoordinator, closing, poll_until
 
 MODULES = {
-    "kip848_client.client.group.app_thread",
-    "kip848_client.client.records.fetcher",
-    "kip848_client.client.group.listener_invoker",
-    "kip848_client.client.control.queues",
+    "kip848_client.consumer.group.app_thread",
+    "kip848_client.consumer.records.fetcher",
+    "kip848_client.consumer.group.listener_invoker",
+    "kip848_client.network.queues",
 }
 
 

@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from kip848_client.client.group.app_thread import QUIET_SLICE_S, SLICE_S
-from kip848_client.clock import ManualClock
+from kip848_client.common.clock import ManualClock
+from kip848_client.common.logs import LogEvent
+from kip848_client.common.model import OffsetAndMetadata, Subscription
+from kip848_client.consumer.group.app_thread import QUIET_SLICE_S, SLICE_S
 from kip848_client.errors import (
     IllegalStateError,
     Kip848Error,
@@ -18,11 +20,9 @@ from kip848_client.errors import (
     RequestTimeoutError,
     TopicAuthorizationError,
 )
-from kip848_client.logs import LogEvent
 from kip848_client.member.core.events import MemberEffect, MemberEvent, MemberView
 from kip848_client.member.core.states import MemberState
 from kip848_client.member.core.statistics import Statistics
-from kip848_client.model import OffsetAndMetadata, Subscription
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kip848_client.error_codes import ErrorCode
-from kip848_client.transactions import coordinator as coordinator_module
-from kip848_client.transactions.coordinator import Outcome, TransactionCoordinator
-from kip848_client.transactions.records import record_of, transaction_of
-from kip848_client.transactions.transaction import Transaction, TransactionState, offsets_partition
+from kip848_client.common.error_codes import ErrorCode
+from kip848_client.testing.transactions import coordinator as coordinator_module
+from kip848_client.testing.transactions.coordinator import Outcome, TransactionCoordinator
+from kip848_client.testing.transactions.records import record_of, transaction_of
+from kip848_client.testing.transactions.transaction import Transaction, TransactionState, offsets_partition
 
 LAST_EPOCH = 32_766
 EXPIRATION_MS = 10_000

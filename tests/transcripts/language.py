@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from kip848_client.assignors.library.from_server import Uniform
-from kip848_client.model import NamedPartition
+from kip848_client.common.model import NamedPartition
 from tests.transcripts.world import World
 
 FOLDER: Final = Path(__file__).parent / "conversations"

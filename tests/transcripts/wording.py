@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 from uuid import UUID
 
-from kip848_client.coordinator.core.group_events import GroupEvent
+from kip848_client.common.model import TopicIdPartition
 from kip848_client.errors import error_name
-from kip848_client.model import TopicIdPartition
+from kip848_client.testing.coordinator.core.group_events import GroupEvent
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,

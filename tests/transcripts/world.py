@@ -15,13 +15,13 @@ from uuid import UUID
 
 from kip848_client.assignors.client.classic import BUILT_IN
 from kip848_client.assignors.client.interface import PartitionAssignor
+from kip848_client.common.model import NamedPartition, OffsetAndMetadata, Subscription
 from kip848_client.config.assignors import is_cooperative
 from kip848_client.errors import Kip848Error, error_name
 from kip848_client.member.core import assignor_events, events
 from kip848_client.member.core.assignor_values import advertised, announce, compute
 from kip848_client.member.core.settings import GroupProtocol, MemberConfig, ResetPolicy
 from kip848_client.member.member import Member
-from kip848_client.model import NamedPartition, OffsetAndMetadata, Subscription
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from kip848_client.wire.schema import Response

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from kip848_client.common.model import Unit
 from kip848_client.errors import BrokerError, ErrorCode
-from kip848_client.model import Unit
 from kip848_client.wire.messages.connect_group_heartbeat import (
     Catalog,
     ConnectGroupHeartbeatRequest,

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from kip848_client.assignors.units.unit_interface import WorkerGroup, WorkerPlan, WorkerSpec
+from kip848_client.common.model import Unit
 from kip848_client.errors import BrokerError, CatalogConflictError, ConnectionLostError, ErrorCode
 from kip848_client.member.core.states import MemberState
-from kip848_client.model import Unit
 from kip848_client.wire.messages.connect_group_heartbeat import (
     AssignedUnits,
     Assignment,

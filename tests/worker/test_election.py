@@ -22,7 +22,7 @@ from kip848_client import (
     OwnedUnit,
     Worker,
 )
-from kip848_client.faults import drop
+from kip848_client.testing.faults import drop
 from kip848_client.wire.api_keys import ApiKey
 from tests.support.waiting import SOON_S, wait_until
 

@@ -26,7 +26,7 @@ from kip848_client import (
     Worker,
 )
 from kip848_client.errors import CatalogConflictError, UnsupportedByBrokerError
-from kip848_client.faults import ALWAYS, delay, drop
+from kip848_client.testing.faults import ALWAYS, delay, drop
 from kip848_client.wire.api_keys import ApiKey
 from tests.support.waiting import SOON_S, wait_until
 

@@ -14,8 +14,8 @@ from uuid import UUID
 import msgspec
 
 from kip848_client.assignors.client.interface import AssignmentSpec, GroupAssignment, MemberAssignment, TopicSpec
+from kip848_client.common.model import TopicIdPartition, describe_partitions
 from kip848_client.errors import InvalidAssignmentError
-from kip848_client.model import TopicIdPartition, describe_partitions
 
 _MOST_NAMED = 20
 """How many partitions or members one message names; it gives the number of the rest."""

@@ -26,7 +26,7 @@ from kip848_client.assignors.client.interface import (
     PartitionAssignor,
     TopicSpec,
 )
-from kip848_client.model import TopicIdPartition
+from kip848_client.common.model import TopicIdPartition
 
 
 class _BuiltIn(PartitionAssignor):

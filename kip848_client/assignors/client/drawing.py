@@ -6,7 +6,7 @@ import html
 from collections.abc import Mapping, Sequence
 
 from kip848_client.assignors.client.interface import AssignmentSpec
-from kip848_client.plain_text import counted
+from kip848_client.common.plain_text import counted
 
 Holding = Mapping[str, Sequence[str]]
 """Member id -> names of partitions, sorted."""

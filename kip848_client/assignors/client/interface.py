@@ -16,7 +16,7 @@ from uuid import UUID
 
 import msgspec
 
-from kip848_client.model import TopicIdPartition
+from kip848_client.common.model import TopicIdPartition
 
 ASSIGNOR_RAISED: Final = -1
 """Assignment error that all members get when `PartitionAssignor.assign` raised. Negative errors are this

@@ -9,7 +9,7 @@ import importlib
 from collections.abc import Iterable
 
 from kip848_client.assignors.client.interface import PartitionAssignor
-from kip848_client.callables import check_not_async, check_takes
+from kip848_client.common.callables import check_not_async, check_takes
 from kip848_client.errors import ConfigError
 
 KEY = "group.local.assignors"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from kip848_client.assignors.client.interface import AssignmentSpec, GroupAssignment, MemberAssignment, MemberSpec
-from kip848_client.model import TopicIdPartition
+from kip848_client.common.model import TopicIdPartition
 
 
 class AssignmentPlan:

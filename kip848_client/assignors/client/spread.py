@@ -22,7 +22,7 @@ from typing import Final, TypeAlias
 
 from kip848_client.assignors.client.interface import AssignmentSpec, GroupAssignment, MemberSpec
 from kip848_client.assignors.client.plan import AssignmentPlan
-from kip848_client.model import TopicIdPartition
+from kip848_client.common.model import TopicIdPartition
 
 Weight: TypeAlias = Callable[[MemberSpec], float] | Mapping[str, float]
 """How much a member can carry: a function of the member, or member id -> weight (1 for members that are left out)."""

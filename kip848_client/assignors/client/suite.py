@@ -28,7 +28,7 @@ from kip848_client.assignors.client.suite_groups import (
     left,
 )
 from kip848_client.assignors.client.suite_groups import random_group as draw_group
-from kip848_client.model import TopicIdPartition
+from kip848_client.common.model import TopicIdPartition
 
 _REST_AFTER: Final = 3
 """How many runs on its own result an assignor may need until nothing moves."""

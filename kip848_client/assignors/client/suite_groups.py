@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from kip848_client.assignors.client.check import checked
 from kip848_client.assignors.client.interface import AssignmentSpec, GroupAssignment, MemberSpec, TopicSpec
-from kip848_client.model import TopicIdPartition
+from kip848_client.common.model import TopicIdPartition
 
 
 def make_group(

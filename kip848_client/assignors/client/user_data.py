@@ -22,7 +22,7 @@ from typing import Final
 
 import msgspec
 
-from kip848_client.model import NamedPartition
+from kip848_client.common.model import NamedPartition
 
 _MAGIC: Final = 0x4B38
 _VERSION: Final = 1

@@ -15,7 +15,7 @@ from kip848_client.assignors.client.interface import (
 from kip848_client.assignors.client.plan import AssignmentPlan
 from kip848_client.assignors.library.even import spread_over
 from kip848_client.assignors.library.metadata_json import decode, encode
-from kip848_client.model import TopicIdPartition
+from kip848_client.common.model import TopicIdPartition
 
 
 class Buckets(PartitionAssignor):

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 
 from kip848_client.assignors.client.interface import AssignmentSpec, GroupAssignment, PartitionAssignor
 from kip848_client.assignors.client.plan import AssignmentPlan
-from kip848_client.model import TopicIdPartition
+from kip848_client.common.model import TopicIdPartition
 
 
 class CoPartitioned(PartitionAssignor):

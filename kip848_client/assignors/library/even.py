@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from kip848_client.assignors.client.plan import AssignmentPlan
-from kip848_client.model import TopicIdPartition
+from kip848_client.common.model import TopicIdPartition
 
 Ranked = Callable[[TopicIdPartition], Iterable[str]]
 """Preferred new owners of a partition: member ids, best first. Members that are left out come last."""

@@ -22,7 +22,7 @@ from kip848_client.assignors.server.range import RangeAssignor
 from kip848_client.assignors.server.spec import GroupSpec, ServerAssignor
 from kip848_client.assignors.server.uniform import UniformAssignor
 from kip848_client.assignors.server.uniform_rack_aware import RackAwareUniformAssignor
-from kip848_client.model import TopicIdPartition
+from kip848_client.common.model import TopicIdPartition
 
 PartitionRacks: TypeAlias = Callable[[str, int], Collection[str]] | Mapping[str, Sequence[Collection[str]]]
 """The racks of a partition's replicas: a function of topic and partition, or topic -> one collection a partition."""

@@ -16,7 +16,7 @@ from kip848_client.assignors.client.interface import (
 )
 from kip848_client.assignors.client.plan import AssignmentPlan
 from kip848_client.assignors.library.metadata_json import Json, decode, encode
-from kip848_client.model import TopicIdPartition
+from kip848_client.common.model import TopicIdPartition
 
 REASON_BEHIND = 1
 """Reason in the metadata: some partition's lag grew to another level."""

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from kip848_client.assignors.client.interface import AssignmentSpec, GroupAssignment, PartitionAssignor
 from kip848_client.assignors.client.plan import AssignmentPlan
 from kip848_client.assignors.library.even import spread_over
-from kip848_client.model import TopicIdPartition
+from kip848_client.common.model import TopicIdPartition
 
 
 class Priority(PartitionAssignor):

@@ -18,7 +18,7 @@ from kip848_client.assignors.client.interface import (
 from kip848_client.assignors.client.plan import AssignmentPlan
 from kip848_client.assignors.library.even import spread_over
 from kip848_client.assignors.library.metadata_json import Json, decode, decode_bytes, encode
-from kip848_client.model import NamedPartition, TopicIdPartition
+from kip848_client.common.model import NamedPartition, TopicIdPartition
 
 _LOOK_AHEAD = 12
 _ENOUGH = 4

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypedDict
 from kip848_client.assignors.client.interface import PartitionLike
 from kip848_client.assignors.streams.assignor import StreamsAssignor
 from kip848_client.assignors.streams.topology import Task
-from kip848_client.callables import check_methods_not_async
+from kip848_client.common.callables import check_methods_not_async
 
 _TIMEOUT_S = 10.0
 

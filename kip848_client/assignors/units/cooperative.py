@@ -14,7 +14,7 @@ import msgspec
 
 from kip848_client.assignors.units.unit_interface import WorkerGroup, WorkerPlan, WorkerSpec
 from kip848_client.assignors.units.unit_plans import plan_eager
-from kip848_client.model import Unit
+from kip848_client.common.model import Unit
 
 _Pair: TypeAlias = tuple[str, int]
 """A unit; tuples hash and sort faster than `Unit`, and a plan handles each unit many times."""

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import msgspec
 
-from kip848_client.model import Unit
+from kip848_client.common.model import Unit
 
 
 class WorkerSpec(msgspec.Struct, frozen=True):

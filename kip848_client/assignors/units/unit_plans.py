@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
-from kip848_client.model import Unit
+from kip848_client.common.model import Unit
 
 UnitPlan: TypeAlias = Mapping[str, Sequence[Unit]]
 """Member id -> units."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from kip848_client.assignors.units.unit_interface import WorkerGroup, WorkerPlan
-from kip848_client.model import Unit
+from kip848_client.common.model import Unit
 
 
 class WeightedAssignor:

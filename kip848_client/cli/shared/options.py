@@ -1,10 +1,16 @@
-"""Types of options that several commands share, for the *type* of `argparse.ArgumentParser.add_argument`."""
+"""Options that several commands share, most of them for the *type* of `argparse.ArgumentParser.add_argument`."""
 
 from __future__ import annotations
 
 import argparse
+import re
+from collections.abc import Sequence
+from typing import Final
 
 from kip848_client.cli.shared.properties import add_client_arguments
+from kip848_client.errors import ConfigError
+
+_COUNT: Final = re.compile(r"[0-9]{1,9}")
 
 
 def request_timeout(text: str) -> float:
@@ -41,3 +47,23 @@ def key_value(text: str) -> tuple[str, str]:
     if not equals or not key.strip():
         raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
     return key.strip(), value.strip()
+
+
+def parse_topics(texts: Sequence[str], *, option: str = "--topic", partitions: int = 1) -> dict[str, int]:
+    """Read ``NAME:PARTITIONS`` of each; ``NAME`` alone has *partitions*.
+
+    Args:
+        option: name of the argument in errors.
+
+    Raises:
+        ConfigError: not a number of partitions, or a name that comes twice.
+    """
+    topics: dict[str, int] = {}
+    for text in texts:
+        name, colon, count = text.partition(":")
+        if colon and not (_COUNT.fullmatch(count) and int(count) > 0):
+            raise ConfigError(f"{option} {text!r} is not NAME:PARTITIONS")
+        if name in topics:
+            raise ConfigError(f"{option} {name!r} is given twice")
+        topics[name] = int(count) if colon else partitions
+    return topics

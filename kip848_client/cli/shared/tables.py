@@ -8,8 +8,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from kip848_client.model import NamedPartition
-from kip848_client.plain_text import printable
+from kip848_client.common.model import NamedPartition
+from kip848_client.common.plain_text import printable
 
 _STYLES: Final = {
     **dict.fromkeys(("Stable", "stable", "consumer"), "green"),

@@ -24,6 +24,7 @@ from kip848_client.assignors.client.user_data import (
     read_assignment_frame,
     write_subscription_frame,
 )
+from kip848_client.common.model import NamedPartition, TopicIdPartition
 from kip848_client.member.classic.classic_leader import ClassicLeader
 from kip848_client.member.classic.classic_plan import partitions_by_topic
 from kip848_client.member.classic.topic_watch import TopicWatch
@@ -40,7 +41,6 @@ from kip848_client.member.core.assignor_events import (
 from kip848_client.member.core.context import Context
 from kip848_client.member.core.last_plan import WISH_MS
 from kip848_client.member.core.states import IN_GROUP
-from kip848_client.model import NamedPartition, TopicIdPartition
 from kip848_client.wire.messages.consumer_group_heartbeat import Assignor
 from kip848_client.wire.messages.consumer_protocol import ConsumerProtocolSubscription, encode_subscription
 from kip848_client.wire.messages.join_group import JoinGroupRequestProtocol

@@ -12,7 +12,7 @@ import enum
 from collections.abc import Mapping
 from typing import Final
 
-from kip848_client.error_codes import RETRIABLE, ErrorCode
+from kip848_client.common.error_codes import RETRIABLE, ErrorCode
 from kip848_client.errors import FatalGroupError, Kip848Error, error_for_code
 from kip848_client.member.core.settings import MemberConfig
 

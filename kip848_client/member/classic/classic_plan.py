@@ -27,9 +27,9 @@ from kip848_client.assignors.client.user_data import (
     read_subscription_frame,
     write_assignment_frame,
 )
+from kip848_client.common.model import NO_EPOCH, ZERO_UUID, NamedPartition
 from kip848_client.errors import ProtocolError
 from kip848_client.member.core.events import TopicDescription
-from kip848_client.model import NO_EPOCH, ZERO_UUID, NamedPartition
 from kip848_client.wire.messages.consumer_group_install_assignment import Member as InstallMember
 from kip848_client.wire.messages.consumer_group_prepare_assignment import (
     Assignor,

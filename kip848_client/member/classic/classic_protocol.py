@@ -27,7 +27,9 @@ from collections.abc import Callable
 from typing import Final
 
 from kip848_client.assignors.client.classic import EAGER
-from kip848_client.error_codes import ErrorCode
+from kip848_client.common.error_codes import ErrorCode
+from kip848_client.common.model import NO_EPOCH, ZERO_UUID, NamedPartition, Subscription, TopicIdPartition
+from kip848_client.common.patterns import compiled
 from kip848_client.errors import Kip848Error, error_for_code
 from kip848_client.member.classic.classic_assignors import ClassicAssignors
 from kip848_client.member.classic.classic_errors import ClassicErrorClass, beat_error_class, fatal_error
@@ -55,8 +57,6 @@ from kip848_client.member.group.group_part import GroupFacts, GroupPart
 from kip848_client.member.group.runs import Run
 from kip848_client.member.offsets.commits import Commits
 from kip848_client.member.offsets.positions import Positions
-from kip848_client.model import NO_EPOCH, ZERO_UUID, NamedPartition, Subscription, TopicIdPartition
-from kip848_client.patterns import compiled
 from kip848_client.wire.messages.consumer_protocol import ConsumerProtocolAssignment
 from kip848_client.wire.messages.heartbeat import HeartbeatResponse
 from kip848_client.wire.messages.join_group import JoinGroupRequestProtocol, JoinGroupResponseMember

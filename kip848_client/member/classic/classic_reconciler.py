@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
+from kip848_client.common.model import TopicIdPartition
 from kip848_client.member.core.context import Context
 from kip848_client.member.group.runs import Run, Runs
 from kip848_client.member.offsets.commits import Commits
 from kip848_client.member.offsets.positions import Positions
-from kip848_client.model import TopicIdPartition
 
 
 class RunOwner(ABC):

@@ -19,7 +19,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from kip848_client.error_codes import ErrorCode
+from kip848_client.common.error_codes import ErrorCode
 from kip848_client.errors import Kip848Error, ProtocolError, error_for_code
 from kip848_client.member.classic.classic_errors import (
     ClassicErrorClass,

@@ -15,11 +15,11 @@ from uuid import UUID
 import msgspec
 
 from kip848_client.assignors.client.interface import ConsumerGroupMetadata
+from kip848_client.common.model import TopicIdPartition
 from kip848_client.member.consumer.topic_names import TopicNames
 from kip848_client.member.core.assignor_events import CallOnAssignment
 from kip848_client.member.core.context import Context
 from kip848_client.member.core.events import MetadataUpdated
-from kip848_client.model import TopicIdPartition
 from kip848_client.wire.messages.consumer_group_heartbeat import Assignment, TopicPartitions
 
 

@@ -6,7 +6,7 @@ STALE_MEMBER_EPOCH: the epoch is about to change, so the request is repeated aft
 coordinator that still wants an assignment says so in every answer, and a new round begins.
 
 Does not own: calls and their limits (`assignor_calls`), notices of targets (`assignor_notices`), the thread of the
-user's code (`client.group.assignor_runner`), checks of an assignment (`assignors.client.check`), the fields of a
+user's code (`consumer.group.assignor_runner`), checks of an assignment (`assignors.client.check`), the fields of a
 heartbeat (`heartbeats`).
 
 Source: KIP-848 "Client Side Mode", "ConsumerGroupPrepareAssignment API", "ConsumerGroupInstallAssignment API"; no Kafka
@@ -24,7 +24,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kip848_client.assignors.client.interface import RETRY_REASON
-from kip848_client.error_codes import error_name
+from kip848_client.common.error_codes import error_name
 from kip848_client.errors import ClientAssignorError, ClientAssignorsUnsupportedError, Kip848Error
 from kip848_client.member.consumer.assignor_notices import AssignorNotices
 from kip848_client.member.consumer.heartbeats import Heartbeats

@@ -27,11 +27,11 @@ from typing import Final
 
 import msgspec
 
+from kip848_client.common.model import NO_EPOCH
 from kip848_client.member.core.assignment import IdPartition
 from kip848_client.member.core.context import Context
 from kip848_client.member.core.events import Destination
 from kip848_client.member.core.states import Phase
-from kip848_client.model import NO_EPOCH
 from kip848_client.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,

@@ -18,14 +18,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from kip848_client.error_codes import RETRIABLE
+from kip848_client.common.error_codes import RETRIABLE
+from kip848_client.common.model import Subscription
 from kip848_client.member.consumer.heartbeats import Heartbeats
 from kip848_client.member.consumer.reconciler import Reconciler
 from kip848_client.member.core.context import Context
 from kip848_client.member.core.discovery import Discovery
 from kip848_client.member.core.events import Destination, HandOverFailed, HandOverRequested, RequestFailed
 from kip848_client.member.core.states import IN_GROUP, Phase
-from kip848_client.model import Subscription
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,

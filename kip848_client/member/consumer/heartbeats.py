@@ -23,12 +23,12 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from kip848_client.common.model import Subscription
 from kip848_client.member.consumer.early_heartbeats import EarlyHeartbeats
 from kip848_client.member.core.assignment import LocalAssignment, partitions_to_wire
 from kip848_client.member.core.context import Context
 from kip848_client.member.core.events import Destination, RequestFailed
 from kip848_client.member.core.states import HEARTBEATING, Phase
-from kip848_client.model import Subscription
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     Assignor,
     ConsumerGroupHeartbeatRequest,

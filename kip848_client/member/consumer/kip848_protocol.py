@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from kip848_client.common.model import Subscription, TopicIdPartition
 from kip848_client.member.consumer.assignor_round import AssignorRound
 from kip848_client.member.consumer.hand_over import HandOver
 from kip848_client.member.consumer.heartbeats import Heartbeats
@@ -29,7 +30,6 @@ from kip848_client.member.group.group_part import GroupFacts, GroupPart
 from kip848_client.member.group.runs import Run
 from kip848_client.member.offsets.commits import Commits
 from kip848_client.member.offsets.positions import Positions
-from kip848_client.model import Subscription, TopicIdPartition
 
 
 class ConsumerProtocol(GroupPart):

@@ -21,7 +21,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from kip848_client.error_codes import ErrorCode
+from kip848_client.common.error_codes import ErrorCode
+from kip848_client.common.model import Subscription
 from kip848_client.errors import (
     FatalGroupError,
     Kip848Error,
@@ -47,7 +48,6 @@ from kip848_client.member.core.settings import missing_permission
 from kip848_client.member.core.states import Phase
 from kip848_client.member.group.group_exit import ExitOwner, GroupExit, Unsent, ignore_answer
 from kip848_client.member.offsets.positions import Positions
-from kip848_client.model import Subscription
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from kip848_client.common.model import TopicIdPartition
 from kip848_client.member.consumer.assignor_round import AssignorRound
 from kip848_client.member.consumer.heartbeats import Heartbeats
 from kip848_client.member.consumer.topic_names import TopicNames
@@ -34,7 +35,6 @@ from kip848_client.member.core.states import IN_GROUP, Phase
 from kip848_client.member.group.runs import Run, Runs
 from kip848_client.member.offsets.commits import Commits
 from kip848_client.member.offsets.positions import Positions
-from kip848_client.model import TopicIdPartition
 
 
 class Reconciler(Runs):

@@ -3,7 +3,7 @@
 A call that exceeds its limit is abandoned: its result is dropped, but no other call is made until it returns. So a
 consumer never has more than one call in progress, and one thread is enough.
 
-Does not own: the thread (`client.group.assignor_runner`), which call is due (`assignor_round`, `assignor_notices`).
+Does not own: the thread (`consumer.group.assignor_runner`), which call is due (`assignor_round`, `assignor_notices`).
 
 Rules: R168 and R169 in docs/protocol.md.
 """

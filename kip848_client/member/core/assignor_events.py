@@ -13,8 +13,8 @@ from uuid import UUID
 import msgspec
 
 from kip848_client.assignors.client.interface import ConsumerGroupMetadata
+from kip848_client.common.model import TopicIdPartition
 from kip848_client.errors import Kip848Error
-from kip848_client.model import TopicIdPartition
 from kip848_client.wire.messages.consumer_group_heartbeat import Assignor
 from kip848_client.wire.messages.consumer_group_install_assignment import Member as InstallMember
 from kip848_client.wire.messages.consumer_group_prepare_assignment import ConsumerGroupPrepareAssignmentResponse

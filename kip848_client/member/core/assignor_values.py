@@ -27,9 +27,9 @@ from kip848_client.assignors.client.interface import (
     PartitionAssignor,
     TopicSpec,
 )
+from kip848_client.common.model import TopicIdPartition
 from kip848_client.errors import ClientAssignorError, InvalidAssignmentError
 from kip848_client.member.core.assignor_events import AssignorDone, CallOnAssignment, RunAssignor
-from kip848_client.model import TopicIdPartition
 from kip848_client.wire.messages.consumer_group_heartbeat import Assignor
 from kip848_client.wire.messages.consumer_group_install_assignment import Member as InstallMember
 from kip848_client.wire.messages.consumer_group_install_assignment import TopicPartition as InstallPartitions

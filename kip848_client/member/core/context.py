@@ -11,6 +11,7 @@ from typing import Final, TypeVar, cast
 
 import msgspec
 
+from kip848_client.common.model import NO_EPOCH, NamedPartition, OffsetAndMetadata, Subscription, TopicIdPartition
 from kip848_client.errors import Kip848Error
 from kip848_client.member.core.backoff import Backoff
 from kip848_client.member.core.events import (
@@ -27,7 +28,6 @@ from kip848_client.member.core.events import (
 from kip848_client.member.core.settings import MemberConfig
 from kip848_client.member.core.states import WITH_EPOCH, Phase, Trigger, move
 from kip848_client.member.core.statistics import Statistics
-from kip848_client.model import NO_EPOCH, NamedPartition, OffsetAndMetadata, Subscription, TopicIdPartition
 from kip848_client.wire.messages.consumer_group_heartbeat import Assignor
 from kip848_client.wire.schema import Request, Response
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from kip848_client.error_codes import ErrorCode
+from kip848_client.common.error_codes import ErrorCode
+from kip848_client.common.model import BrokerNode
 from kip848_client.errors import Kip848Error, error_for_code
 from kip848_client.member.core.context import Context
 from kip848_client.member.core.error_tables import FindErrorClass, find_error_class
@@ -25,7 +26,6 @@ from kip848_client.member.core.events import (
 )
 from kip848_client.member.core.failures import failure_error, is_passing
 from kip848_client.member.core.settings import missing_permission
-from kip848_client.model import BrokerNode
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 
 _GROUP_KEY_TYPE: Final = 0

@@ -11,7 +11,7 @@ from __future__ import annotations
 import enum
 from typing import Final
 
-from kip848_client.error_codes import RETRIABLE, ErrorCode
+from kip848_client.common.error_codes import RETRIABLE, ErrorCode
 
 
 class HeartbeatErrorClass(enum.Enum):

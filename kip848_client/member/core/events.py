@@ -17,10 +17,10 @@ from uuid import UUID
 
 import msgspec
 
+from kip848_client.common.model import BrokerNode, NamedPartition, OffsetAndMetadata, Subscription, TopicIdPartition
 from kip848_client.errors import Kip848Error
 from kip848_client.member.core.assignor_events import AssignorEffect, AssignorEvent
 from kip848_client.member.core.states import MemberState, Trigger
-from kip848_client.model import BrokerNode, NamedPartition, OffsetAndMetadata, Subscription, TopicIdPartition
 from kip848_client.wire.schema import Request, Response
 
 # --- events

@@ -1,4 +1,4 @@
-"""Counts and times of one member, for metrics. The names of the metrics are in `kip848_client.telemetry`.
+"""Counts and times of one member, for metrics. The names of the metrics are in `kip848_client.common.telemetry`.
 
 A rebalance is open from entering RECONCILING until its acknowledgement is due, or the member is STABLE again.
 

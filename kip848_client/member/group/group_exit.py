@@ -30,6 +30,7 @@ from typing import Final
 
 import msgspec
 
+from kip848_client.common.model import Subscription
 from kip848_client.errors import Kip848Error, MaxPollExceededError
 from kip848_client.member.core.context import Context
 from kip848_client.member.core.discovery import Discovery
@@ -45,7 +46,6 @@ from kip848_client.member.core.events import (
 from kip848_client.member.core.states import FATAL, LEAVING, MEMBER, RELEASING, Phase
 from kip848_client.member.group.runs import Run, Runs
 from kip848_client.member.offsets.positions import Positions
-from kip848_client.model import Subscription
 
 
 class Unsent(enum.Enum):

@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 
 import msgspec
 
+from kip848_client.common.model import Subscription, TopicIdPartition
 from kip848_client.member.core.assignment import IdPartition
 from kip848_client.member.core.assignor_events import AssignorEvent
 from kip848_client.member.core.events import (
@@ -19,7 +20,6 @@ from kip848_client.member.core.events import (
 )
 from kip848_client.member.group.group_exit import GroupExit
 from kip848_client.member.group.runs import Run
-from kip848_client.model import Subscription, TopicIdPartition
 
 
 class GroupFacts(msgspec.Struct, frozen=True):

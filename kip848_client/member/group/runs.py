@@ -18,12 +18,12 @@ from typing import TypeAlias
 
 import msgspec
 
+from kip848_client.common.model import TopicIdPartition
 from kip848_client.member.core.assignment import NO_ASSIGNMENT, LocalAssignment
 from kip848_client.member.core.context import Context
 from kip848_client.member.core.events import AssignPartitions, PausePartitions, RevokePartitions
 from kip848_client.member.offsets.commits import Commits
 from kip848_client.member.offsets.positions import Positions
-from kip848_client.model import TopicIdPartition
 
 Steps: TypeAlias = Generator[None, BaseException | None, None]
 """Waits at each ``yield``; a listener call that ended hands in what the listener raised."""

@@ -16,10 +16,10 @@ from uuid import UUID
 
 import msgspec
 
-from kip848_client.error_codes import ErrorCode
+from kip848_client.common.error_codes import ErrorCode
+from kip848_client.common.model import NO_EPOCH, ZERO_UUID, NamedPartition, OffsetAndMetadata
 from kip848_client.member.core.context import Context
 from kip848_client.member.core.error_tables import TOPIC_GONE
-from kip848_client.model import NO_EPOCH, ZERO_UUID, NamedPartition, OffsetAndMetadata
 from kip848_client.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,

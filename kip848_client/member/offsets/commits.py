@@ -28,7 +28,14 @@ from typing import Final
 
 import msgspec
 
-from kip848_client.error_codes import ErrorCode
+from kip848_client.common.error_codes import ErrorCode
+from kip848_client.common.model import (
+    NO_EPOCH,
+    NamedPartition,
+    OffsetAndMetadata,
+    TopicIdPartition,
+    describe_partitions,
+)
 from kip848_client.errors import (
     CommitFailedError,
     Kip848Error,
@@ -53,7 +60,6 @@ from kip848_client.member.core.events import (
 from kip848_client.member.core.failures import failure_error, is_passing
 from kip848_client.member.core.settings import missing_permission
 from kip848_client.member.offsets.commit_requests import build_commit, first_part, read_commit
-from kip848_client.model import NO_EPOCH, NamedPartition, OffsetAndMetadata, TopicIdPartition, describe_partitions
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 
 _WAITED_FOR: Final = frozenset({CommitKind.SYNC, CommitKind.AUTO_CLOSE})

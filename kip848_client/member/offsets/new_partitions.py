@@ -16,10 +16,10 @@ from uuid import UUID
 
 import msgspec
 
+from kip848_client.common.model import ZERO_UUID, Subscription, TopicIdPartition
+from kip848_client.common.patterns import Pattern, compiled
 from kip848_client.member.core.context import Context
 from kip848_client.member.core.events import DescribeTopics, RequestFailed, TopicsDescribed
-from kip848_client.model import ZERO_UUID, Subscription, TopicIdPartition
-from kip848_client.patterns import Pattern, compiled
 
 
 class _Seen(msgspec.Struct, frozen=True):

@@ -17,7 +17,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from kip848_client.error_codes import ErrorCode
+from kip848_client.common.error_codes import ErrorCode
+from kip848_client.common.model import NO_EPOCH, NamedPartition, describe_partitions
 from kip848_client.errors import (
     ConnectionLostError,
     Kip848Error,
@@ -38,7 +39,6 @@ from kip848_client.member.core.error_tables import (
 from kip848_client.member.core.events import Destination, FetchOffsetsRequested, OffsetsFetched, RequestFailed
 from kip848_client.member.core.failures import failure_error, is_passing
 from kip848_client.member.offsets.commit_requests import FetchResult, build_fetch, read_fetch
-from kip848_client.model import NO_EPOCH, NamedPartition, describe_partitions
 from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 
 

@@ -21,7 +21,14 @@ from typing import Final
 
 import msgspec
 
-from kip848_client.error_codes import RETRIABLE, ErrorCode
+from kip848_client.common.error_codes import RETRIABLE, ErrorCode
+from kip848_client.common.model import (
+    NamedPartition,
+    OffsetAndMetadata,
+    Subscription,
+    TopicIdPartition,
+    describe_partitions,
+)
 from kip848_client.errors import (
     FencedError,
     Kip848Error,
@@ -48,7 +55,6 @@ from kip848_client.member.core.settings import ByDuration, ResetPolicy, missing_
 from kip848_client.member.offsets.commit_requests import FetchResult
 from kip848_client.member.offsets.new_partitions import NewPartitions
 from kip848_client.member.offsets.offset_fetches import Lookup, OffsetFetches
-from kip848_client.model import NamedPartition, OffsetAndMetadata, Subscription, TopicIdPartition, describe_partitions
 
 LATEST_TIMESTAMP: Final = -1
 EARLIEST_TIMESTAMP: Final = -2

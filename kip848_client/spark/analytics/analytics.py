@@ -1,4 +1,4 @@
-"""Event logs that do not fit one machine: the figures of `kip848_client.report`, as tables, computed on Spark.
+"""Event logs that do not fit one machine: the figures of `kip848_client.tools.report`, as tables, computed on Spark.
 
 ::
 
@@ -28,10 +28,10 @@ from pyspark import StorageLevel
 from pyspark.sql import functions as sf
 
 from kip848_client.errors import Kip848Error
-from kip848_client.report.lanes import MARKS
-from kip848_client.report.timeline import MarkKind
 from kip848_client.spark.analytics.event_rows import event_rows, malformed_lines, read_lines
 from kip848_client.spark.analytics.figure_rows import figure_rows, with_names
+from kip848_client.tools.report.lanes import MARKS
+from kip848_client.tools.report.timeline import MarkKind
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -1,4 +1,4 @@
-"""Columns of Spark's SQL for questions over all groups. The figures of one group are `kip848_client.report.figures`."""
+"""Columns of Spark's SQL for questions over all groups. The figures of one group: `tools.report.figures`."""
 
 from __future__ import annotations
 
@@ -23,6 +23,6 @@ def percentiles_of(column: str, where: str = "true") -> Column:
 
 
 def cause_of(reasons: str) -> Column:
-    """Why a rebalance began, by the name of its column of reasons, as `kip848_client.report.periods.cause_of`."""
+    """Why a rebalance began, by the name of its column of reasons, as `kip848_client.tools.report.periods.cause_of`."""
     cause = sf.regexp_replace(sf.substring_index(sf.get(sf.col(reasons), sf.lit(0)), " (", 1), "_", " ")
     return sf.when(sf.length(cause) > 0, cause).otherwise("unknown")

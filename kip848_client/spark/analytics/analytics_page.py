@@ -10,15 +10,15 @@ from urllib.parse import unquote, urlparse
 from pyspark.sql import Window
 from pyspark.sql import functions as sf
 
-from kip848_client.report.figures import Percentiles
-from kip848_client.report.lanes import AT_REST
-from kip848_client.report.minute import minute_svg
-from kip848_client.report.periods import CAUSES, Comparison, PeriodFigures, clock, equal_parts
-from kip848_client.report.summary import Bar, Picture, Summary, Table, duration, duration_or_dash
-from kip848_client.report.timeline import Span
 from kip848_client.spark.analytics.analytics import Analysis
 from kip848_client.spark.analytics.analytics_columns import cause_of, percentiles_of
 from kip848_client.spark.analytics.analytics_periods import compare_periods
+from kip848_client.tools.report.figures import Percentiles
+from kip848_client.tools.report.lanes import AT_REST
+from kip848_client.tools.report.minute import minute_svg
+from kip848_client.tools.report.periods import CAUSES, Comparison, PeriodFigures, clock, equal_parts
+from kip848_client.tools.report.summary import Bar, Picture, Summary, Table, duration, duration_or_dash
+from kip848_client.tools.report.timeline import Span
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row

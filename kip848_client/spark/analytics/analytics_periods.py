@@ -1,4 +1,4 @@
-"""Compares periods of an analysis, as `kip848_client.report.periods` counts them, in Spark's SQL."""
+"""Compares periods of an analysis, as `kip848_client.tools.report.periods` counts them, in Spark's SQL."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as sf
 
-from kip848_client.report.figures import Percentiles
-from kip848_client.report.periods import CAUSES, WORST, Comparison, GroupPeriods, Period, PeriodFigures
 from kip848_client.spark.analytics.analytics import Analysis
 from kip848_client.spark.analytics.analytics_columns import cause_of, percentiles_of
+from kip848_client.tools.report.figures import Percentiles
+from kip848_client.tools.report.periods import CAUSES, WORST, Comparison, GroupPeriods, Period, PeriodFigures
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row

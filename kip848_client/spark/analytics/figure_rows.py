@@ -1,4 +1,4 @@
-"""Runs `kip848_client.report` for each group: events in, the rows of all tables out.
+"""Runs `kip848_client.tools.report` for each group: events in, the rows of all tables out.
 
 A task handles one group at a time. The group's log may be larger than memory, so the task keeps only the periods in
 which partitions had owners (a hundred bytes each), epochs, and eight bytes for each heartbeat (forty while they are
@@ -16,12 +16,12 @@ import pyarrow as pa
 from pyspark.sql import functions as sf
 
 from kip848_client.journal import JournalEvent
-from kip848_client.report.figures import Figures, figures_of, handovers_of, owners_of
-from kip848_client.report.findings import findings_of
-from kip848_client.report.lanes import LaneBuilder
-from kip848_client.report.timeline import Mark, MarkKind, Timeline
 from kip848_client.spark.analytics.event_rows import clean
 from kip848_client.spark.session.arrow_map import map_in_arrow
+from kip848_client.tools.report.figures import Figures, figures_of, handovers_of, owners_of
+from kip848_client.tools.report.findings import findings_of
+from kip848_client.tools.report.lanes import LaneBuilder
+from kip848_client.tools.report.timeline import Mark, MarkKind, Timeline
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -91,7 +91,7 @@ _ROWS_PER_BATCH: Final = 5_000
 
 
 def with_names(events: DataFrame) -> DataFrame:
-    """Events of groups with `who` they are about, named as `kip848_client.report.names` does."""
+    """Events of groups with `who` they are about, named as `kip848_client.tools.report.names` does."""
     named = events.where("member_id <> '' and client_id <> ''")
     shared = (
         named.groupBy("group_id", "client_id")

@@ -8,7 +8,7 @@
     history.update()                       # reads what is new since the last run
     history.analysis().groups.show()
 
-A partition of the topic is read in order by one task, and `kip848_client.recorder` replays its records. For
+A partition of the topic is read in order by one task, and `kip848_client.tools.recorder` replays its records. For
 the next run ``state`` keeps the last records of each group, as Kafka's own compaction would leave them. A run counts
 once ``progress.json`` names it: what an interrupted run wrote is written again.
 
@@ -31,15 +31,15 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql import functions as sf
 
-from kip848_client.client.records.data_plane import KafkaException, create_record_consumer, translate
+from kip848_client.consumer.records.data_plane import KafkaException, create_record_consumer, translate
 from kip848_client.errors import Kip848Error
 from kip848_client.journal import JournalEvent, JsonValue
-from kip848_client.recorder import RawRecord, Recorder
-from kip848_client.report.summary import Table
 from kip848_client.spark.analytics.analytics import Analysis, analyze_lines, kept
 from kip848_client.spark.analytics.event_rows import ArrowRows
 from kip848_client.spark.session.arrow_map import map_in_arrow
 from kip848_client.spark.session.folder import Folder
+from kip848_client.tools.recorder import RawRecord, Recorder
+from kip848_client.tools.report.summary import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

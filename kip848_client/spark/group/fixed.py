@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 from uuid import UUID
 
+from kip848_client.common.model import NamedPartition, OffsetRange, describe_partitions
 from kip848_client.errors import Kip848Error
-from kip848_client.model import NamedPartition, OffsetRange, describe_partitions
 from kip848_client.spark.group.gate import Gate
 from kip848_client.spark.group.group_offsets import GroupOffsets, begin_at_committed
 from kip848_client.spark.group.log_offsets import LogOffsets

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from kip848_client.model import NamedPartition, OffsetRange
+from kip848_client.common.model import NamedPartition, OffsetRange
 
 
 class Gate:

@@ -15,10 +15,17 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
-from kip848_client.client.group.assembly import build_group_member
-from kip848_client.client.group.group_member import GroupMember
+from kip848_client.common.daemon_thread import daemon_thread
+from kip848_client.common.model import (
+    NamedPartition,
+    OffsetAndMetadata,
+    OffsetRange,
+    TopicIdPartition,
+    describe_partitions,
+)
 from kip848_client.config import parse_consumer_config
-from kip848_client.daemon_thread import daemon_thread
+from kip848_client.consumer.group.assembly import build_group_member
+from kip848_client.consumer.group.group_member import GroupMember
 from kip848_client.errors import (
     AuthenticationError,
     BrokerError,
@@ -34,7 +41,6 @@ from kip848_client.errors import (
 )
 from kip848_client.journal import JsonLinesJournal
 from kip848_client.member.core.events import LeaveMode
-from kip848_client.model import NamedPartition, OffsetAndMetadata, OffsetRange, TopicIdPartition, describe_partitions
 from kip848_client.spark.group.gate import Gate
 from kip848_client.spark.group.log_offsets import LogOffsets
 from kip848_client.spark.group.places import find_place

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from kip848_client.admin import Admin
+from kip848_client.common.model import NamedPartition, OffsetAndMetadata
 from kip848_client.config.reset import duration_ms
 from kip848_client.errors import NoOffsetForPartitionError
-from kip848_client.model import NamedPartition, OffsetAndMetadata
 from kip848_client.spark.group.places import OffsetLookup, find_place
 from kip848_client.spark.values.starting import AtTime, Edge, NoMatch, Place
 

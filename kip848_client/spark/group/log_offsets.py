@@ -8,9 +8,9 @@ from uuid import UUID
 
 from kip848_client.admin import Admin, GroupDescription, Results
 from kip848_client.admin.topics import At, IsolationLevel
-from kip848_client.error_codes import ErrorCode
+from kip848_client.common.error_codes import ErrorCode
+from kip848_client.common.model import NamedPartition
 from kip848_client.errors import BrokerError
-from kip848_client.model import NamedPartition
 
 KeyT = TypeVar("KeyT")
 ValueT = TypeVar("ValueT")

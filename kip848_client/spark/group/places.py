@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Protocol, assert_never
 
+from kip848_client.common.model import NamedPartition, describe_partitions
 from kip848_client.errors import ConfigError, Kip848Error
-from kip848_client.model import NamedPartition, describe_partitions
 from kip848_client.spark.values.kafka_checkpoint import checkpoint_offsets
 from kip848_client.spark.values.starting import (
     EARLIEST_OFFSET,

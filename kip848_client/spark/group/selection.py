@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from kip848_client.common.model import INTERNAL_TOPICS, Subscription
+from kip848_client.common.patterns import compiled
 from kip848_client.errors import ConfigError
-from kip848_client.model import INTERNAL_TOPICS, Subscription
-from kip848_client.patterns import compiled
 from kip848_client.spark.group.log_offsets import LogOffsets
 
 

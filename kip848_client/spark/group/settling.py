@@ -11,9 +11,9 @@ from collections.abc import Iterable
 import msgspec
 
 from kip848_client.admin import GroupDescription
+from kip848_client.common.model import NamedPartition, describe_partitions
+from kip848_client.common.plain_text import printable
 from kip848_client.errors import Kip848Error
-from kip848_client.model import NamedPartition, describe_partitions
-from kip848_client.plain_text import printable
 
 
 class NotOwnedError(Kip848Error):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Final
 
+from kip848_client.common.model import Confidential
 from kip848_client.config.java_names import JAVA_NAMES, translated
 from kip848_client.errors import ConfigError
-from kip848_client.model import Confidential
 from kip848_client.spark.values.kafka_names import STORE_HINT
 
 _KNOWN: Final[Mapping[str, str]] = {

@@ -25,9 +25,9 @@ import pyarrow as pa
 
 from kip848_client.admin import Admin, OpenTransaction
 from kip848_client.admin.transactions import ONGOING
-from kip848_client.client.records.record_writer import RecordWriter
+from kip848_client.common.model import NamedPartition
+from kip848_client.consumer.records.record_writer import RecordWriter
 from kip848_client.errors import ConfigError, Kip848Error
-from kip848_client.model import NamedPartition
 from kip848_client.spark.group.group_offsets import GroupOffsets
 from kip848_client.spark.sink.sink_options import SinkOptions
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 
+from kip848_client.common.model import NamedPartition, OffsetRange, describe_partitions
 from kip848_client.errors import ConfigError, join_names
-from kip848_client.model import NamedPartition, OffsetRange, describe_partitions
 from kip848_client.spark.group.group_offsets import GroupOffsets, begin_at_committed
 from kip848_client.spark.group.log_offsets import LogOffsets
 from kip848_client.spark.group.places import find_place

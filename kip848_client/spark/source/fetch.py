@@ -10,11 +10,11 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from kip848_client.client.records.data_plane import Message
-from kip848_client.client.records.range_reader import READER_DEFAULTS, RangeReader, RecordsGoneError
+from kip848_client.common.model import OffsetRange
 from kip848_client.config import ConfigValue, parse_consumer_config
 from kip848_client.config.security import check_data_plane
-from kip848_client.model import OffsetRange
+from kip848_client.consumer.records.data_plane import Message
+from kip848_client.consumer.records.range_reader import READER_DEFAULTS, RangeReader, RecordsGoneError
 from kip848_client.spark.group.log_offsets import LogOffsets
 from kip848_client.spark.values.data_loss import data_loss
 from kip848_client.spark.values.options import SourceOptions

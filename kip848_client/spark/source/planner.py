@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
-from kip848_client.model import NamedPartition, OffsetRange
+from kip848_client.common.model import NamedPartition, OffsetRange
 
 Task: TypeAlias = tuple[OffsetRange, ...]
 """The ranges of one task, in the order of reading."""

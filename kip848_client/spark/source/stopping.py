@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from kip848_client.daemon_thread import daemon_thread
+from kip848_client.common.daemon_thread import daemon_thread
 from kip848_client.errors import ConfigError, Kip848Error
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from uuid import UUID, uuid4
 
 import msgspec
 
+from kip848_client.common.model import NamedPartition, OffsetRange
 from kip848_client.errors import ConfigError, join_names
-from kip848_client.model import NamedPartition, OffsetRange
 from kip848_client.spark.group.fixed import FixedPartitions
 from kip848_client.spark.group.group_membership import GroupMembership
 from kip848_client.spark.group.group_offsets import GroupOffsets

@@ -1,4 +1,4 @@
 """Simulations over many seeds, on Spark.
 
-Here belongs what plays and sums up runs. Not here: the simulation (`kip848_client.simulation`).
+Here belongs what plays and sums up runs. Not here: the simulation (`kip848_client.testing.simulation`).
 """

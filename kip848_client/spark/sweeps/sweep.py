@@ -3,7 +3,7 @@
 Seeds are played in parts. A part that is written is never played again: a sweep that was stopped goes on where it was,
 and one with more seeds plays only the new ones.
 
-Source: KIP-848 "Test Plan", which names simulation as its primary method; It runs `kip848_client.simulation`.
+Source: KIP-848 "Test Plan", which names simulation as its primary method; It runs `kip848_client.testing.simulation`.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 import msgspec
 import pyarrow as pa
 
-from kip848_client.coordinator.core.group_events import GroupEvent
-from kip848_client.daemon_thread import daemon_thread
+from kip848_client.common.daemon_thread import daemon_thread
 from kip848_client.errors import ConfigError
-from kip848_client.simulation.run import Report, run
-from kip848_client.simulation.virtual.history import FAULTS, Line, to_event_log
-from kip848_client.simulation.virtual.scenario import SCENARIOS, scenario_of
 from kip848_client.spark.session.arrow_map import map_in_arrow
 from kip848_client.spark.session.folder import Folder
+from kip848_client.testing.coordinator.core.group_events import GroupEvent
+from kip848_client.testing.simulation.run import Report, run
+from kip848_client.testing.simulation.virtual.history import FAULTS, Line, to_event_log
+from kip848_client.testing.simulation.virtual.scenario import SCENARIOS, scenario_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -67,7 +67,7 @@ class Sweep(msgspec.Struct, frozen=True):
     """The plan of a sweep.
 
     Args:
-        scenario: a name of ``kip848_client.simulation.SCENARIOS``.
+        scenario: a name of ``kip848_client.testing.simulation.SCENARIOS``.
         seeds: the first one and the one after the last.
         changes: ``name=value``, as ``kip848 simulate --set``.
         traces: the runs whose event log is kept.
@@ -248,7 +248,7 @@ def _log_of(report: Report) -> list[str]:
 def rebalances_of(entries: Sequence[Line]) -> list[Mapping[str, int]]:
     """Each rebalance: how long it took, and how many members there were when it ended.
 
-    It begins when the group epoch is bumped and ends when the group is at rest again, as in `kip848_client.report`.
+    It begins when the group epoch is bumped and ends when the group is at rest again, as in `tools.report`.
     """
     found: list[Mapping[str, int]] = []
     members: set[str] = set()

@@ -1,11 +1,11 @@
-"""The plays of `kip848_client.simulation.what_if` on Spark, in the order in which they are asked for."""
+"""The plays of `kip848_client.testing.simulation.what_if` on Spark, in the order in which they are asked for."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kip848_client.simulation.what_if import Job, Shape, WhatIfOutcome, play_job
+from kip848_client.testing.simulation.what_if import Job, Shape, WhatIfOutcome, play_job
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

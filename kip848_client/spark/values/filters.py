@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from kip848_client.model import NamedPartition
+from kip848_client.common.model import NamedPartition
 
 
 class FilteredRanges(msgspec.Struct, frozen=True):

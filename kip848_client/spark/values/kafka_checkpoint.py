@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from kip848_client.common.model import NamedPartition
 from kip848_client.errors import ConfigError
-from kip848_client.model import NamedPartition
 from kip848_client.spark.values.starting import parse_partition_numbers
 
 _OPTION: Final = "startingCheckpoint"

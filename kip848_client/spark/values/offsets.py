@@ -12,8 +12,8 @@ from uuid import UUID
 
 import msgspec
 
+from kip848_client.common.model import NamedPartition, OffsetRange
 from kip848_client.errors import Kip848Error
-from kip848_client.model import NamedPartition, OffsetRange
 
 VERSION: Final = 1
 

@@ -11,9 +11,9 @@ import re
 from collections.abc import Mapping
 from typing import ClassVar, Final, overload
 
+from kip848_client.common.model import Confidential, NamedPartition, Subscription, describe_partitions
 from kip848_client.config.reset import duration_ms
 from kip848_client.errors import ConfigError
-from kip848_client.model import Confidential, NamedPartition, Subscription, describe_partitions
 from kip848_client.spark.values.kafka_names import client_config
 from kip848_client.spark.values.starting import (
     EARLIEST_OFFSET,

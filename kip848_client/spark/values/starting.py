@@ -9,8 +9,8 @@ from typing import Final, TypeAlias, assert_never
 
 import msgspec
 
+from kip848_client.common.model import NamedPartition
 from kip848_client.errors import ConfigError
-from kip848_client.model import NamedPartition
 
 EARLIEST_OFFSET: Final = -2
 LATEST_OFFSET: Final = -1

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol, TypeVar
 
-from kip848_client.error_codes import RETRIABLE, ErrorCode, error_name
+from kip848_client.common.error_codes import RETRIABLE, ErrorCode, error_name
 from kip848_client.errors import AuthenticationError, ConnectionLostError, UnsupportedVersionError
 from kip848_client.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from kip848_client.wire.messages.sasl_handshake import SaslHandshakeRequest

@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from kip848_client.common.model import OAuthToken
 from kip848_client.errors import AuthenticationError, ConnectionLostError, Kip848Error
-from kip848_client.model import OAuthToken
 
 _MILLISECONDS_FROM: Final = 100_000_000_000
 """An expiry after the year 5000 is one in milliseconds, and its token would never be renewed."""

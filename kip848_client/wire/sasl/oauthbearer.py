@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable
 from typing import Final
 
+from kip848_client.common.model import OAuthToken
 from kip848_client.errors import AuthenticationError
-from kip848_client.model import OAuthToken
 from kip848_client.wire.sasl.mechanism import SaslRefusal, without_secret
 from kip848_client.wire.sasl.unsecured_jws import BearerClaims, TokenError
 

@@ -14,7 +14,7 @@ from kip848_client.assignors.client.interface import (
 from kip848_client.assignors.library import Buckets, CoPartitioned, Priority, RackAware, Standby, Weighted
 from kip848_client.assignors.library.buckets import divide
 from kip848_client.assignors.library.metadata_json import encode
-from kip848_client.model import NamedPartition
+from kip848_client.common.model import NamedPartition
 from tests.support.assignor_specs import counts, group, partitions_of, tip
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kip848_client.assignors.client.interface import AssignmentSpec, GroupAssignment
 from kip848_client.assignors.library import LagAware
 from kip848_client.assignors.library.lag_aware import REASON_BEHIND, REASON_FORGOTTEN, level_of
-from kip848_client.model import NamedPartition
+from kip848_client.common.model import NamedPartition
 from tests.support.assignor_specs import counts, group, partitions_of, tip
 
 

@@ -25,9 +25,9 @@ from kip848_client.assignors.client.interface import (
 from kip848_client.assignors.streams import Owner, StreamsAssignor, Task, TaskRunner, Topology, TopologyError
 from kip848_client.assignors.streams.assignor import ASSIGNMENT_ERROR, INCONSISTENT_TOPOLOGY, SHUTDOWN
 from kip848_client.assignors.streams.messages import RUNNING, HostPartitions, MemberInfo, TaskAssignment
-from kip848_client.consumer import Consumer
+from kip848_client.common.model import TopicIdPartition
+from kip848_client.consumer.consumer import Consumer
 from kip848_client.errors import ConfigError
-from kip848_client.model import TopicIdPartition
 
 TOPIC_ID = UUID(int=9)
 STATEFUL = Topology().subtopology("0", sources=["orders"], changelogs=["totals"])

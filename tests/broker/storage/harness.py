@@ -12,31 +12,31 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from kip848_client.broker.client_telemetry import ClientTelemetry
-from kip848_client.broker.cluster.live_settings import LiveSettings
-from kip848_client.broker.cluster.nodes import Listener, Nodes
-from kip848_client.broker.config import BrokerConfig
-from kip848_client.broker.coordinators.transaction_shards import TransactionShards
-from kip848_client.broker.net.context import RequestContext, Slices
-from kip848_client.broker.quotas.client_quotas import ClientQuotas
-from kip848_client.broker.quotas.throttling import Throttling
-from kip848_client.broker.security.scram_users import ScramChanges, Users
-from kip848_client.broker.state import BrokerState
-from kip848_client.broker.storage.config_store import ConfigStore
-from kip848_client.broker.storage.data_dir import DataDir
-from kip848_client.broker.storage.transaction_log import MemoryTransactionLog
-from kip848_client.broker.topics.log_cleaner import LogCleaner
-from kip848_client.broker.topics.offsets_topic import OffsetsTopic
-from kip848_client.broker.topics.registry import TopicRegistry
-from kip848_client.clock import ManualClock
+from kip848_client.common.clock import ManualClock
 from kip848_client.journal import NullJournal
+from kip848_client.testing.broker.client_telemetry import ClientTelemetry
+from kip848_client.testing.broker.cluster.live_settings import LiveSettings
+from kip848_client.testing.broker.cluster.nodes import Listener, Nodes
+from kip848_client.testing.broker.config import BrokerConfig
+from kip848_client.testing.broker.coordinators.transaction_shards import TransactionShards
+from kip848_client.testing.broker.net.context import RequestContext, Slices
+from kip848_client.testing.broker.quotas.client_quotas import ClientQuotas
+from kip848_client.testing.broker.quotas.throttling import Throttling
+from kip848_client.testing.broker.security.scram_users import ScramChanges, Users
+from kip848_client.testing.broker.state import BrokerState
+from kip848_client.testing.broker.storage.config_store import ConfigStore
+from kip848_client.testing.broker.storage.data_dir import DataDir
+from kip848_client.testing.broker.storage.transaction_log import MemoryTransactionLog
+from kip848_client.testing.broker.topics.log_cleaner import LogCleaner
+from kip848_client.testing.broker.topics.offsets_topic import OffsetsTopic
+from kip848_client.testing.broker.topics.registry import TopicRegistry
 from kip848_client.wire.record_batch import Record, build_batch
 from kip848_client.wire.schema import Request, Response
 from tests.support.messages import Fields, message
 
 if TYPE_CHECKING:
-    from kip848_client.broker.coordinators.group_shards import GroupShards
-    from kip848_client.broker.share.share_host import ShareHost
+    from kip848_client.testing.broker.coordinators.group_shards import GroupShards
+    from kip848_client.testing.broker.share.share_host import ShareHost
 
 
 class ManualTimer(msgspec.Struct, eq=False):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kip848_client.broker.apis import alter_configs, delete_records, describe_log_dirs, fetch, list_offsets
 from kip848_client.errors import ErrorCode
+from kip848_client.testing.broker.apis import alter_configs, delete_records, describe_log_dirs, fetch, list_offsets
 from kip848_client.wire.messages.fetch import PartitionData
 from tests.broker.storage.harness import QuietBroker, a_batch, a_broker, answer_of
 

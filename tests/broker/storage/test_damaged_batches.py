@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from kip848_client.broker.apis import produce
 from kip848_client.errors import ErrorCode
-from kip848_client.partitions.partition_log import PartitionLog
+from kip848_client.testing.broker.apis import produce
+from kip848_client.testing.partitions.partition_log import PartitionLog
 from kip848_client.wire.messages.produce import PartitionProduceResponse
 from kip848_client.wire.record_batch import batches_of, parse_batch_header, records_of
 from tests.broker.storage.harness import a_broker, answer_of

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from kip848_client.broker.storage import coordinator_log
-from kip848_client.broker.storage.data_dir import DataDir
-from kip848_client.broker.topics.registry import TopicRegistry
 from kip848_client.errors import BrokerError, DataDirCorruptError, DataDirError, DataDirLockedError, ErrorCode
+from kip848_client.testing.broker.storage import coordinator_log
+from kip848_client.testing.broker.storage.data_dir import DataDir
+from kip848_client.testing.broker.topics.registry import TopicRegistry
 from kip848_client.wire.record_batch import batches_of, records_of
 from tests.broker.storage.harness import a_batch, a_registry, opened
 from tests.support.open_files import files_under

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from kip848_client import EmbeddedBroker
-from kip848_client.broker.storage.data_dir import DataDir, Repair
-from kip848_client.broker.topics.registry import TopicRegistry
 from kip848_client.errors import BrokerError, DataDirError, DataDirForeignError
 from kip848_client.journal import MemoryJournal
+from kip848_client.testing.broker.storage.data_dir import DataDir, Repair
+from kip848_client.testing.broker.topics.registry import TopicRegistry
 from tests.broker.storage.harness import a_batch, a_registry, opened
 from tests.broker.storage.test_data_dir import values_in
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kip848_client.broker.storage.entry_file import EntryFile
 from kip848_client.errors import DataDirCorruptError, DataDirError
+from kip848_client.testing.broker.storage.entry_file import EntryFile
 
 
 def a_file(folder: Path, *payloads: bytes) -> Path:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kip848_client.broker.apis import list_offsets, offset_for_leader_epoch
 from kip848_client.errors import ErrorCode
+from kip848_client.testing.broker.apis import list_offsets, offset_for_leader_epoch
 from kip848_client.wire.messages.list_offsets import (
     ListOffsetsPartitionResponse,
 )

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from kip848_client.broker.apis import fetch, produce
+from kip848_client.common.model import ZERO_UUID
 from kip848_client.errors import ErrorCode, ProtocolError
-from kip848_client.model import ZERO_UUID
+from kip848_client.testing.broker.apis import fetch, produce
 from kip848_client.wire.messages.fetch import FetchResponse, PartitionData
 from kip848_client.wire.record_batch import batches_of, records_of
 from tests.broker.storage.harness import Asked, QuietBroker, a_batch, a_broker, answer_of, ask

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kip848_client.broker.apis import produce
 from kip848_client.errors import ErrorCode
+from kip848_client.testing.broker.apis import produce
 from kip848_client.wire.messages.produce import (
     PartitionProduceResponse,
 )

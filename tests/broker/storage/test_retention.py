@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 from hypothesis import HealthCheck, given, settings
 
 from kip848_client import Consumer, EmbeddedBroker
-from kip848_client.clock import ManualClock
+from kip848_client.common.clock import ManualClock
 from kip848_client.errors import BrokerError, IllegalStateError
 from kip848_client.testing import BrokerRecord, NewRecord
 from kip848_client.wire.record_batch import Record, build_batch, keep_records, parse_batch_header, records_of

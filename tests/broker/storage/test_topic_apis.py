@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from msgspec.structs import asdict
 
-from kip848_client.broker.apis import (
+from kip848_client.common.model import ZERO_UUID
+from kip848_client.errors import ErrorCode
+from kip848_client.testing.broker.apis import (
     create_partitions,
     create_topics,
     delete_topics,
@@ -17,10 +19,8 @@ from kip848_client.broker.apis import (
     describe_topic_partitions,
     metadata,
 )
-from kip848_client.broker.apis._partitions import TOPIC_OPERATIONS
-from kip848_client.broker.topics.registry import PartitionsAdded, TopicChange, TopicCreated, TopicDeleted
-from kip848_client.errors import ErrorCode
-from kip848_client.model import ZERO_UUID
+from kip848_client.testing.broker.apis._partitions import TOPIC_OPERATIONS
+from kip848_client.testing.broker.topics.registry import PartitionsAdded, TopicChange, TopicCreated, TopicDeleted
 from kip848_client.wire.codec import encode_response
 from kip848_client.wire.messages.metadata import MetadataResponse
 from tests.broker.storage.harness import QuietBroker, a_broker, answer_of

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kip848_client.coordinator.classic.classic_group import ClassicState
 from kip848_client.errors import ErrorCode
+from kip848_client.testing.coordinator.classic.classic_group import ClassicState
 from tests.support.classic_harness import REBALANCE_MS, SESSION_MS, ClassicHarness
 
 NONE = ErrorCode.NONE

@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from kip848_client.coordinator.classic.classic_group import (
+from kip848_client.errors import ErrorCode, IllegalStateError
+from kip848_client.testing.coordinator.classic.classic_group import (
     ClassicGroup,
     ClassicState,
     from_value,
     group_record,
     to_value,
 )
-from kip848_client.coordinator.consumer import consumer_records as records
-from kip848_client.coordinator.core.inputs import CoordinatorStops, OffsetRetentionDue
-from kip848_client.coordinator.core.result import CoordinatorResult
-from kip848_client.errors import ErrorCode, IllegalStateError
+from kip848_client.testing.coordinator.consumer import consumer_records as records
+from kip848_client.testing.coordinator.core.inputs import CoordinatorStops, OffsetRetentionDue
+from kip848_client.testing.coordinator.core.result import CoordinatorResult
 from kip848_client.wire.messages.consumer_protocol import ConsumerProtocolSubscription, encode_subscription
 from kip848_client.wire.messages.group_records import (
     GroupMetadataKey,

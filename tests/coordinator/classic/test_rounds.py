@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kip848_client.coordinator.classic.classic_group import ClassicState, to_value
 from kip848_client.errors import ErrorCode
+from kip848_client.testing.coordinator.classic.classic_group import ClassicState, to_value
 from kip848_client.wire.messages.delete_groups import DeleteGroupsRequest
 from kip848_client.wire.messages.group_records import GroupMetadataKey, GroupMetadataValue
 from kip848_client.wire.messages.leave_group import LeaveGroupRequest

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kip848_client.coordinator.classic.classic_group import ClassicState
 from kip848_client.errors import ErrorCode
+from kip848_client.testing.coordinator.classic.classic_group import ClassicState
 from tests.support.classic_harness import FOO, ClassicHarness
 from tests.support.coordinator_harness import FailedAppend
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from kip848_client.coordinator.classic.classic_group import ClassicState
 from kip848_client.errors import ErrorCode
+from kip848_client.testing.coordinator.classic.classic_group import ClassicState
 from tests.support.classic_harness import Call, ClassicHarness
 
 STEPS = 120

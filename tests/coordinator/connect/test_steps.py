@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kip848_client.coordinator.connect import connect_records as records
-from kip848_client.coordinator.connect.catalogue import UNIT_COUNT_MAX, read_units
 from kip848_client.errors import ErrorCode, IllegalStateError
+from kip848_client.testing.coordinator.connect import connect_records as records
+from kip848_client.testing.coordinator.connect.catalogue import UNIT_COUNT_MAX, read_units
 from kip848_client.wire.messages.connect_group_heartbeat import UnitsOfName
 from kip848_client.wire.messages.connect_group_install_assignment import ConnectGroupInstallAssignmentRequest, Member
 from tests.support.connect_harness import CONNECT, ConnectHarness, as_text, offer, on_wire, tokens, told

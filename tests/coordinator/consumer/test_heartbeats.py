@@ -13,10 +13,10 @@ from kip848_client.assignors.server.range import RangeAssignor
 from kip848_client.assignors.server.server_assignors import SERVER_ASSIGNORS
 from kip848_client.assignors.server.spec import GroupSpec, TargetAssignment
 from kip848_client.assignors.server.uniform import UniformAssignor
-from kip848_client.coordinator.core.result import ArmTimer
-from kip848_client.coordinator.core.timers import TimerKey, TimerKind
-from kip848_client.coordinator.modern.modern_group import GroupState
 from kip848_client.errors import ErrorCode
+from kip848_client.testing.coordinator.core.result import ArmTimer
+from kip848_client.testing.coordinator.core.timers import TimerKey, TimerKind
+from kip848_client.testing.coordinator.modern.modern_group import GroupState
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from tests.support.coordinator_harness import Harness
 

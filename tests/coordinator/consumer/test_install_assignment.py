@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kip848_client.coordinator.modern.member_record import AssignmentMetadata
 from kip848_client.errors import ErrorCode
+from kip848_client.testing.coordinator.modern.member_record import AssignmentMetadata
 from kip848_client.wire.messages.consumer_group_install_assignment import Member, TopicPartition
 from kip848_client.wire.messages.group_records import (
     ConsumerGroupMemberMetadataValue,

@@ -6,10 +6,10 @@ import pytest
 
 from kip848_client.assignors.server.server_assignors import SERVER_ASSIGNORS
 from kip848_client.assignors.server.spec import GroupSpec, TargetAssignment
-from kip848_client.coordinator.core.timers import TimerKey, TimerKind
-from kip848_client.coordinator.modern.member_record import ReconciliationState
-from kip848_client.coordinator.modern.modern_group import GroupState
 from kip848_client.errors import ErrorCode
+from kip848_client.testing.coordinator.core.timers import TimerKey, TimerKind
+from kip848_client.testing.coordinator.modern.member_record import ReconciliationState
+from kip848_client.testing.coordinator.modern.modern_group import GroupState
 from kip848_client.wire.messages.leave_group import LeaveGroupRequest
 from tests.support.coordinator_harness import Harness
 from tests.support.messages import build

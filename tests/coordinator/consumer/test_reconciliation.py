@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from kip848_client.assignors.server.spec import GroupSpec, TargetAssignment
-from kip848_client.coordinator.consumer.consumer_member import CurrentAssignment
-from kip848_client.coordinator.consumer.consumer_records import current_record
-from kip848_client.coordinator.core.result import CoordinatorRecord, CoordinatorResult
-from kip848_client.coordinator.modern.member_record import ReconciliationState
-from kip848_client.coordinator.modern.modern_group import GroupState
 from kip848_client.errors import ErrorCode
+from kip848_client.testing.coordinator.consumer.consumer_member import CurrentAssignment
+from kip848_client.testing.coordinator.consumer.consumer_records import current_record
+from kip848_client.testing.coordinator.core.result import CoordinatorRecord, CoordinatorResult
+from kip848_client.testing.coordinator.modern.member_record import ReconciliationState
+from kip848_client.testing.coordinator.modern.modern_group import GroupState
 from kip848_client.wire.messages.group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,

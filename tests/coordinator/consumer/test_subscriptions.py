@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from msgspec.structs import replace
 
-from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup
-from kip848_client.coordinator.consumer.subscriptions import Subscriptions, resolve
-from kip848_client.coordinator.core.inputs import RegexResolved
-from kip848_client.coordinator.core.result import ResolveRegexes
-from kip848_client.coordinator.core.topics_image import TopicInfo, TopicsImage
-from kip848_client.coordinator.group_coordinator import GroupCoordinator
-from kip848_client.coordinator.modern.modern_group import GroupState
 from kip848_client.errors import ErrorCode
+from kip848_client.testing.coordinator.consumer.consumer_group import ConsumerGroup
+from kip848_client.testing.coordinator.consumer.subscriptions import Subscriptions, resolve
+from kip848_client.testing.coordinator.core.inputs import RegexResolved
+from kip848_client.testing.coordinator.core.result import ResolveRegexes
+from kip848_client.testing.coordinator.core.topics_image import TopicInfo, TopicsImage
+from kip848_client.testing.coordinator.group_coordinator import GroupCoordinator
+from kip848_client.testing.coordinator.modern.modern_group import GroupState
 from tests.support.coordinator_harness import FAST, Harness
 
 SLOW = replace(FAST, consumer_regex_refresh_min_interval_ms=10_000)

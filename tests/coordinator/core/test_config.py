@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kip848_client.coordinator.core.coordinator_config import CoordinatorConfig
-from kip848_client.coordinator.core.group_overrides import GroupConfig, resolve_group_config
-from kip848_client.coordinator.group_coordinator import GroupCoordinator
 from kip848_client.errors import ConfigError
+from kip848_client.testing.coordinator.core.coordinator_config import CoordinatorConfig
+from kip848_client.testing.coordinator.core.group_overrides import GroupConfig, resolve_group_config
+from kip848_client.testing.coordinator.group_coordinator import GroupCoordinator
 from tests.support.coordinator_harness import Harness
 
 

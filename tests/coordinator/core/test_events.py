@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from kip848_client.coordinator.core.group_events import GroupEvent, to_journal
 from kip848_client.journal import EVENTS
+from kip848_client.testing.coordinator.core.group_events import GroupEvent, to_journal
 from tests.support.classic_harness import ClassicHarness
 from tests.support.coordinator_harness import Harness
 

@@ -9,14 +9,14 @@ import pytest
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from kip848_client.assignors.server.server_assignors import SERVER_ASSIGNORS
-from kip848_client.coordinator.classic.classic_group import ClassicGroup
-from kip848_client.coordinator.consumer.consumer_departure import time_is_up
-from kip848_client.coordinator.core.coordinator_state import CoordinatorState
-from kip848_client.coordinator.core.result import CancelTimer, CoordinatorResult
-from kip848_client.coordinator.core.timers import ArmedTimer, TimerKey, TimerKind, Timers
-from kip848_client.coordinator.modern.member_record import ReconciliationState
-from kip848_client.coordinator.modern.modern_group import GroupState
 from kip848_client.errors import ErrorCode
+from kip848_client.testing.coordinator.classic.classic_group import ClassicGroup
+from kip848_client.testing.coordinator.consumer.consumer_departure import time_is_up
+from kip848_client.testing.coordinator.core.coordinator_state import CoordinatorState
+from kip848_client.testing.coordinator.core.result import CancelTimer, CoordinatorResult
+from kip848_client.testing.coordinator.core.timers import ArmedTimer, TimerKey, TimerKind, Timers
+from kip848_client.testing.coordinator.modern.member_record import ReconciliationState
+from kip848_client.testing.coordinator.modern.modern_group import GroupState
 from tests.support.coordinator_harness import Harness
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from kip848_client.coordinator.core.topics_image import TopicInfo, TopicsImage
+from kip848_client.testing.coordinator.core.topics_image import TopicInfo, TopicsImage
 from tests.support.coordinator_harness import FailedAppend, Harness
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kip848_client.coordinator.classic.classic_group import ClassicState
 from kip848_client.errors import ErrorCode
+from kip848_client.testing.coordinator.classic.classic_group import ClassicState
 from kip848_client.wire.messages.classic_connect_protocol import (
     PROTOCOL_VERSIONS,
     ClassicAssignment,

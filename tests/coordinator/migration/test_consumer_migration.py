@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from kip848_client.coordinator.classic.classic_group import ClassicState
-from kip848_client.coordinator.classic.rebalance import CLASSIC_TIMERS
-from kip848_client.coordinator.core.coordinator_config import CoordinatorConfig, MigrationPolicy
-from kip848_client.coordinator.core.timers import TimerKey, TimerKind
 from kip848_client.errors import ConfigError, ErrorCode
+from kip848_client.testing.coordinator.classic.classic_group import ClassicState
+from kip848_client.testing.coordinator.classic.rebalance import CLASSIC_TIMERS
+from kip848_client.testing.coordinator.core.coordinator_config import CoordinatorConfig, MigrationPolicy
+from kip848_client.testing.coordinator.core.timers import TimerKey, TimerKind
 from kip848_client.wire.messages.consumer_protocol import decode_assignment, embedded_version
 from tests.support.classic_harness import ALL, REBALANCE_MS, SESSION_MS, MigrationHarness, assignment, subscription
 

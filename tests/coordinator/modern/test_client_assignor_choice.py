@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kip848_client.coordinator.modern.client_assignors import Offers, asks_for_a_target, choose, pick_member
-from kip848_client.coordinator.modern.member_record import ClientAssignor
 from kip848_client.errors import ErrorCode
+from kip848_client.testing.coordinator.modern.client_assignors import Offers, asks_for_a_target, choose, pick_member
+from kip848_client.testing.coordinator.modern.member_record import ClientAssignor
 from kip848_client.wire.messages.consumer_group_heartbeat import Assignor
 from tests.support.coordinator_harness import AssignmentHarness, offer
 

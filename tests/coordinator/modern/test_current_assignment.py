@@ -11,9 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kip848_client.coordinator.consumer.consumer_member import CurrentAssignment, OwnedPartitions, PartitionEpochs
-from kip848_client.coordinator.modern.current_assignment import MustRejoinError, Target, is_subset, reconcile
-from kip848_client.coordinator.modern.member_record import Current, ReconciliationState
+from kip848_client.testing.coordinator.consumer.consumer_member import (
+    CurrentAssignment,
+    OwnedPartitions,
+    PartitionEpochs,
+)
+from kip848_client.testing.coordinator.modern.current_assignment import MustRejoinError, Target, is_subset, reconcile
+from kip848_client.testing.coordinator.modern.member_record import Current, ReconciliationState
 
 ValueT = TypeVar("ValueT")
 

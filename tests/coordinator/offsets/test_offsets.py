@@ -8,11 +8,11 @@ from uuid import UUID
 import pytest
 from msgspec.structs import replace
 
-from kip848_client.coordinator.core.inputs import OffsetRetentionDue, TransactionEnded
-from kip848_client.coordinator.core.result import CoordinatorRecord
-from kip848_client.coordinator.core.topics_image import TopicInfo
+from kip848_client.common.model import ZERO_UUID
 from kip848_client.errors import ErrorCode
-from kip848_client.model import ZERO_UUID
+from kip848_client.testing.coordinator.core.inputs import OffsetRetentionDue, TransactionEnded
+from kip848_client.testing.coordinator.core.result import CoordinatorRecord
+from kip848_client.testing.coordinator.core.topics_image import TopicInfo
 from kip848_client.wire.messages.group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,

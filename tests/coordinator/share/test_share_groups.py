@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from kip848_client.coordinator.core.coordinator_config import CoordinatorConfig
-from kip848_client.coordinator.core.result import DeleteShareState, InitializeShareState
 from kip848_client.errors import ErrorCode
+from kip848_client.testing.coordinator.core.coordinator_config import CoordinatorConfig
+from kip848_client.testing.coordinator.core.result import DeleteShareState, InitializeShareState
 from kip848_client.wire.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
 from kip848_client.wire.messages.delete_groups import DeleteGroupsRequest
 from kip848_client.wire.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest

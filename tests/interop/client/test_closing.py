@@ -9,8 +9,8 @@ import pytest
 
 from kip848_client import Consumer, EmbeddedBroker, IllegalStateError, KafkaError, MemberState, TopicPartition
 from kip848_client.errors import ErrorCode
-from kip848_client.faults import ALWAYS, close, drop, error
-from kip848_client.faults.actions import Action
+from kip848_client.testing.faults import ALWAYS, close, drop, error
+from kip848_client.testing.faults.actions import Action
 from tests.interop.client.conftest import MakeConsumer
 from tests.interop.client.drive import HEARTBEAT, Produce, is_our_lookup
 from tests.support.driving import drive

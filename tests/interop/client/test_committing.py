@@ -7,9 +7,9 @@ from confluent_kafka import Consumer as PlainConsumer
 from confluent_kafka import Producer
 
 from kip848_client import EmbeddedBroker, IllegalStateError, KafkaError, TopicPartition
-from kip848_client.client.records.data_plane import OFFSET_INVALID, group_metadata_bytes
+from kip848_client.consumer.records.data_plane import OFFSET_INVALID, group_metadata_bytes
 from kip848_client.errors import CommitFailedError, Kip848Error, RequestTimeoutError
-from kip848_client.faults import ALWAYS, drop
+from kip848_client.testing.faults import ALWAYS, drop
 from tests.interop.client.conftest import MakeConsumer
 from tests.interop.client.drive import Produce, delivered_once
 from tests.support.driving import QUIET, drive

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from kip848_client import Consumer, EmbeddedBroker, IllegalStateError, MemberState, TopicPartition
-from kip848_client.client.records.data_plane import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, Message
+from kip848_client.consumer.records.data_plane import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, Message
 from kip848_client.errors import ListenerError, NoOffsetForPartitionError
 from tests.interop.client.conftest import MakeConsumer
 from tests.interop.client.drive import Produce, delivered_once, keys_of

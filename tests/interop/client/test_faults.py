@@ -12,7 +12,7 @@ import pytest
 
 from kip848_client import EmbeddedBroker, MemberState
 from kip848_client.errors import ErrorCode
-from kip848_client.faults import (
+from kip848_client.testing.faults import (
     ALWAYS,
     GROUP_APIS,
     close,
@@ -25,7 +25,7 @@ from kip848_client.faults import (
     hold,
     lose_reply,
 )
-from kip848_client.faults.actions import Action
+from kip848_client.testing.faults.actions import Action
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.interop.client.conftest import MakeConsumer
 from tests.interop.client.drive import Produce, delivered_once, keys_of

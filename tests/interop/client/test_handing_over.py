@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from kip848_client import EmbeddedBroker, IllegalStateError
-from kip848_client.error_codes import ErrorCode
-from kip848_client.faults.actions import error
+from kip848_client.common.error_codes import ErrorCode
 from kip848_client.journal import MemoryJournal
+from kip848_client.testing.faults.actions import error
 from tests.interop.client.conftest import MakeConsumer
 from tests.interop.client.drive import Produce, delivered_once
 from tests.support.driving import drive

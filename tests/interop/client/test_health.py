@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from kip848_client import Consumer, ConsumerHealth, EmbeddedBroker, MemberState
-from kip848_client.clock import ManualClock
-from kip848_client.error_codes import ErrorCode
+from kip848_client.common.clock import ManualClock
+from kip848_client.common.error_codes import ErrorCode
 from kip848_client.errors import GroupAuthorizationError
-from kip848_client.faults.actions import error
+from kip848_client.testing.faults.actions import error
 from tests.interop.client.conftest import MakeConsumer
 from tests.interop.client.drive import Produce
 from tests.support.driving import QUIET, drive

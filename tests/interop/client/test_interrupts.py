@@ -12,7 +12,7 @@ from types import FrameType
 import pytest
 
 from kip848_client import EmbeddedBroker, TopicPartition
-from kip848_client.client.records.data_plane import Message, RecordConsumer
+from kip848_client.consumer.records.data_plane import Message, RecordConsumer
 from tests.interop.client.conftest import MakeConsumer
 from tests.interop.client.drive import Produce, keys_of
 from tests.support.driving import Key, drive, key

@@ -9,10 +9,10 @@ import pytest
 
 from kip848_client import EmbeddedBroker
 from kip848_client import TopicPartition as PublicPartition
-from kip848_client.client.records.gap_check import Gap, GapCheck, left_out
+from kip848_client.common.model import NamedPartition
 from kip848_client.config import BootstrapServer
+from kip848_client.consumer.records.gap_check import Gap, GapCheck, left_out
 from kip848_client.errors import ConnectionLostError, ProtocolError
-from kip848_client.model import NamedPartition
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.record_batch import HEADER_SIZE, Record, build_batch, crc32c, keep_records
 from tests.interop.client.conftest import MakeConsumer

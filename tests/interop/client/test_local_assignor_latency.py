@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from kip848_client import EmbeddedBroker, MemberState
-from kip848_client.broker.net.logged_request import LoggedRequest
+from kip848_client.testing.broker.net.logged_request import LoggedRequest
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.interop.client.conftest import MakeConsumer

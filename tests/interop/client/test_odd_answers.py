@@ -9,11 +9,11 @@ import pytest
 from msgspec.structs import replace
 
 from kip848_client import EmbeddedBroker, MemberState, TopicPartition
-from kip848_client.client.control import coordinator_manager
-from kip848_client.client.control.coordinator_manager import CoordinatorManager
 from kip848_client.errors import ErrorCode, Kip848Error
-from kip848_client.faults import ALWAYS, answer, drop, error, rewrite
-from kip848_client.faults.actions import Action
+from kip848_client.network import coordinator_manager
+from kip848_client.network.coordinator_manager import CoordinatorManager
+from kip848_client.testing.faults import ALWAYS, answer, drop, error, rewrite
+from kip848_client.testing.faults.actions import Action
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.api_versions import ApiVersionsResponse
 from kip848_client.wire.messages.consumer_group_heartbeat import (

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from kip848_client import EmbeddedBroker
-from kip848_client.faults import ALWAYS, close, drop, hold
+from kip848_client.testing.faults import ALWAYS, close, drop, hold
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.interop.client.drive import HEARTBEAT, Produce, is_our_lookup
 from tests.support.marks import crossed

@@ -15,13 +15,13 @@ from kip848_client import (
     MemberState,
     TopicPartition,
 )
+from kip848_client.common.model import NamedPartition as ModelPartition
 from kip848_client.errors import (
     CommitFailedError,
     ListenerError,
     MaxPollExceededError,
 )
 from kip848_client.journal import MemoryJournal
-from kip848_client.model import NamedPartition as ModelPartition
 from kip848_client.testing import GroupSnapshot
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest

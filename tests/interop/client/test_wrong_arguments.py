@@ -21,7 +21,7 @@ from kip848_client import (
     TopicPartition,
 )
 from kip848_client.errors import ArgumentTypeError
-from kip848_client.faults import drop
+from kip848_client.testing.faults import drop
 from tests.support.driving import QUIET, settings
 from tests.support.waiting import wait_until
 from tests.support.wrong_arguments import never_awaited, wrong_calls

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kip848_client.broker.coordinators.snapshots import GroupSnapshot
+from kip848_client.testing.broker.coordinators.snapshots import GroupSnapshot
 from tests.interop.differential.comparison import brief, disagreements, shared_form
 from tests.interop.differential.side import JOIN_EPOCH, Side, as_int, rows
 from tests.interop.differential.steps import (

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from kip848_client import EmbeddedBroker
-from kip848_client.broker.config import Profile
+from kip848_client.testing.broker.config import Profile
 from tests.interop.differential.conftest import SETTINGS, conversing
 from tests.interop.differential.conversation import Disagreement, smallest
 from tests.interop.differential.generator import Generator

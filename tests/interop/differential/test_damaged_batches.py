@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from kip848_client.error_codes import ErrorCode
+from kip848_client.common.error_codes import ErrorCode
 from kip848_client.wire.api_keys import ApiKey
 from tests.interop.conftest import CreateTopic
 from tests.interop.kafka_broker import ExternalKafka, KafkaBroker

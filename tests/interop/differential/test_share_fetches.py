@@ -17,8 +17,8 @@ import msgspec
 import pytest
 
 from kip848_client import EmbeddedBroker
-from kip848_client.share_partitions.share_partition import RecordState
-from kip848_client.share_partitions.share_state import ShareKey
+from kip848_client.testing.share_partitions.share_partition import RecordState
+from kip848_client.testing.share_partitions.share_state import ShareKey
 from tests.interop.differential.conftest import conversing
 from tests.interop.differential.share_side import GROUP, TOPICS, Kept, Place, Said, Sharing, kept_by_kafka, kept_by_ours
 from tests.interop.kafka_broker import ExternalKafka, KafkaBroker

@@ -9,7 +9,7 @@ from typing import Final
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from kip848_client.broker.net.logged_request import LoggedRequest
+from kip848_client.testing.broker.net.logged_request import LoggedRequest
 from kip848_client.wire.messages.fetch import FetchRequest
 from tests.interop.embedded.holding import Polling
 from tests.support.driving import Key, dotted, quiet, settings

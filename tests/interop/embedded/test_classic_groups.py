@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from kip848_client import EmbeddedBroker
-from kip848_client.broker.coordinators.snapshots import GroupSnapshot
-from kip848_client.broker.net.logged_request import LoggedRequest
-from kip848_client.faults import ALWAYS, close
-from kip848_client.model import NamedPartition
+from kip848_client.common.model import NamedPartition
+from kip848_client.testing.broker.coordinators.snapshots import GroupSnapshot
+from kip848_client.testing.broker.net.logged_request import LoggedRequest
+from kip848_client.testing.faults import ALWAYS, close
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.heartbeat import HeartbeatRequest
 from tests.interop.embedded.classic_members import LIBRARIES, classic_member

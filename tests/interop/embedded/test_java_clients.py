@@ -10,8 +10,8 @@ from typing import Final
 import pytest
 
 from kip848_client import EmbeddedBroker
-from kip848_client.broker.coordinators.snapshots import GroupSnapshot
-from kip848_client.model import NamedPartition
+from kip848_client.common.model import NamedPartition
+from kip848_client.testing.broker.coordinators.snapshots import GroupSnapshot
 from tests.interop.embedded.clients import MemberThread, all_keys, continues_a_session, produce
 from tests.interop.embedded.java_member import JavaMember
 from tests.support.driving import Key

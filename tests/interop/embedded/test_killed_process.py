@@ -15,7 +15,7 @@ from typing import Final
 
 import pytest
 
-from kip848_client.model import NamedPartition
+from kip848_client.common.model import NamedPartition
 from tests.interop.embedded.clients import MemberThread, place_of, read_committed
 from tests.interop.embedded.writing import TransactionThread
 from tests.interop.real.administrator import Administrator

@@ -9,8 +9,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from kip848_client import EmbeddedBroker
 from kip848_client.errors import ErrorCode
-from kip848_client.faults import ALWAYS, close, coordinator_not_here, cut_reply, error, lose_reply
-from kip848_client.faults.actions import Action
+from kip848_client.testing.faults import ALWAYS, close, coordinator_not_here, cut_reply, error, lose_reply
+from kip848_client.testing.faults.actions import Action
 from tests.interop.embedded.clients import MemberThread, all_keys, produce
 from tests.support.driving import quiet
 from tests.support.waiting import TIMEOUT_S, wait_until

@@ -21,7 +21,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from kip848_client import Consumer, EmbeddedBroker
-from kip848_client.model import NamedPartition as Place
+from kip848_client.common.model import NamedPartition as Place
 from tests.interop.embedded.clients import continues_a_session, produce
 from tests.interop.embedded.installing import INSTALL_TIMEOUT_S, PEERS, go_program, installed, run
 from tests.support.waiting import wait_until

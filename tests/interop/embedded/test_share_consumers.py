@@ -16,8 +16,8 @@ from typing import IO, Final
 import pytest
 
 from kip848_client import EmbeddedBroker
-from kip848_client.broker.state import BrokerState
-from kip848_client.clock import ManualClock
+from kip848_client.common.clock import ManualClock
+from kip848_client.testing.broker.state import BrokerState
 from kip848_client.wire.record_batch import Record, build_batch
 from tests.interop.embedded.installing import INSTALL_TIMEOUT_S, go_program
 from tests.support.waiting import TIMEOUT_S, wait_until

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from kip848_client import Consumer, EmbeddedBroker
 from kip848_client import TopicPartition as OurPartition
-from kip848_client.model import NamedPartition as ModelPartition
+from kip848_client.common.model import NamedPartition as ModelPartition
 from tests.interop.embedded.clients import read_committed
 from tests.support.waiting import TIMEOUT_S
 

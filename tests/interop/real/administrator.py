@@ -12,7 +12,7 @@ import msgspec
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
-from kip848_client.model import NamedPartition
+from kip848_client.common.model import NamedPartition
 from tests.interop.conftest import ADMIN_TIMEOUT_S
 from tests.interop.kafka_wire import Json, WireConnection
 

@@ -18,7 +18,7 @@ from typing import Final, Self
 import msgspec
 from confluent_kafka import KafkaError, Message, Producer
 
-from kip848_client.model import NamedPartition
+from kip848_client.common.model import NamedPartition
 from tests.interop.real.ledger import Entry, Ledger, entries_of
 from tests.support.driving import dotted
 from tests.support.waiting import TIMEOUT_S

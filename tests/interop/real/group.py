@@ -12,8 +12,8 @@ from confluent_kafka.admin import AdminClient
 
 from kip848_client import Kip848Error, MemberState
 from kip848_client import TopicPartition as PublicPartition
+from kip848_client.common.model import NamedPartition
 from kip848_client.config import ConfigValue
-from kip848_client.model import NamedPartition
 from tests.interop.conftest import create_topic, unique_name
 from tests.interop.real.administrator import Administrator
 from tests.interop.real.ledger import Ledger, judge

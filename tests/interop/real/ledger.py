@@ -14,7 +14,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from kip848_client.model import NamedPartition
+from kip848_client.common.model import NamedPartition
 
 Kind = Literal["assigned", "revoked", "lost", "killed", "read", "committed", "error"]
 

@@ -13,9 +13,9 @@ from confluent_kafka import Message as LibrdkafkaMessage
 
 from kip848_client import Consumer, Message
 from kip848_client import TopicPartition as PublicPartition
+from kip848_client.common.model import NamedPartition
 from kip848_client.config import ConfigValue
 from kip848_client.journal import MemoryJournal
-from kip848_client.model import NamedPartition
 from tests.interop.real.ledger import Ledger
 from tests.support.driving import BATCH, QUIET, SLICE_S, Driven, DrivenConsumer, Kind, key
 

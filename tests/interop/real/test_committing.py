@@ -9,8 +9,8 @@ from confluent_kafka import Producer
 
 from kip848_client import Consumer, ConsumerRebalanceListener, KafkaError
 from kip848_client import TopicPartition as PublicPartition
+from kip848_client.common.model import NamedPartition
 from kip848_client.errors import BrokerError
-from kip848_client.model import NamedPartition
 from tests.interop.conftest import unique_name
 from tests.interop.real.group import Group
 from tests.support.driving import drive

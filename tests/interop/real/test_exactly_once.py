@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 
 from kip848_client import TopicPartition as PublicPartition
-from kip848_client.model import NamedPartition
+from kip848_client.common.model import NamedPartition
 from tests.interop.conftest import unique_name
 from tests.interop.embedded.clients import read_committed
 from tests.interop.real.group import Group

@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from kip848_client.model import NamedPartition
+from kip848_client.common.model import NamedPartition
 from tests.interop.embedded.clients import read_committed
 from tests.interop.real.group import Group
 from tests.interop.real.test_exactly_once_under_fire import ASK_EVERY_S, workers_of

@@ -21,7 +21,7 @@ from typing import Final
 import pytest
 from confluent_kafka import Producer
 
-from kip848_client.model import NamedPartition
+from kip848_client.common.model import NamedPartition
 from tests.interop.embedded.clients import read_committed
 from tests.interop.real.group import ON_KAFKA, Group
 from tests.support.waiting import wait_until

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kip848_client.model import NamedPartition
+from kip848_client.common.model import NamedPartition
 from tests.interop.real.ledger import Entry, Kind, Ledger, judge
 
 pytestmark = pytest.mark.interop

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import ConsumerGroupState, ConsumerGroupType
 
-from kip848_client.model import NamedPartition
+from kip848_client.common.model import NamedPartition
 from tests.interop.conftest import ADMIN_TIMEOUT_S
 from tests.interop.real.group import Group
 from tests.interop.real.ledger import judge

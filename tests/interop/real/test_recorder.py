@@ -10,7 +10,7 @@ import pytest
 from kip848_client import EmbeddedBroker
 from kip848_client.cli import main
 from kip848_client.journal import MemoryJournal, read_journal
-from kip848_client.report import Figures, build_timelines, figures_of
+from kip848_client.tools.report import Figures, build_timelines, figures_of
 from tests.interop.real.group import ON_KAFKA, Group, group_of
 from tests.interop.real.members import OurMember
 from tests.support.driving import drive

@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka import KafkaError
 
 from kip848_client import MemberState
-from kip848_client.client.control.credentials import Credentials
 from kip848_client.errors import AuthenticationError, Kip848Error
+from kip848_client.network.credentials import Credentials
 from kip848_client.wire.connection import Connection
 from kip848_client.wire.sasl.mechanism import SaslClient
 from tests.interop.conftest import require_kafka

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kip848_client import SubscriptionPattern
+from kip848_client.common.model import NamedPartition
 from kip848_client.errors import InvalidRegularExpressionError
-from kip848_client.model import NamedPartition
 from tests.interop.conftest import unique_name
 from tests.interop.real.group import Group
 from tests.interop.real.members import OurMember

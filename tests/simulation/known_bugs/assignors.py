@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from kip848_client.coordinator.consumer import install_assignment
 from kip848_client.member.consumer.assignor_round import AssignorRound
 from kip848_client.member.core.assignor_calls import AssignorCalls
+from kip848_client.testing.coordinator.consumer import install_assignment
 from tests.simulation.known_bugs.registry import KNOWN_BUGS, KnownBug, Patch, known_bug
 
 ASSIGNORS = "assignors"

@@ -6,12 +6,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kip848_client.coordinator.classic import classic_commit, classic_kind, rebalance
-from kip848_client.coordinator.classic import classic_group as group
-from kip848_client.coordinator.consumer import consumer_conversion, consumer_departure
-from kip848_client.coordinator.migration import mixed_group
 from kip848_client.member.classic.classic_plan import ClassicPlan
 from kip848_client.member.classic.classic_protocol import ClassicProtocol
+from kip848_client.testing.coordinator.classic import classic_commit, classic_kind, rebalance
+from kip848_client.testing.coordinator.classic import classic_group as group
+from kip848_client.testing.coordinator.consumer import consumer_conversion, consumer_departure
+from kip848_client.testing.coordinator.migration import mixed_group
 from tests.simulation.known_bugs.registry import Patch, known_bug
 
 

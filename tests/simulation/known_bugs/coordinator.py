@@ -10,18 +10,18 @@ from msgspec.structs import replace
 
 from kip848_client.assignors.server.spec import GroupSpec, TargetAssignment
 from kip848_client.assignors.server.uniform import UniformAssignor
-from kip848_client.coordinator.consumer import consumer_commit
-from kip848_client.coordinator.consumer import consumer_records as records
-from kip848_client.coordinator.consumer.consumer_group import ConsumerGroup
-from kip848_client.coordinator.consumer.consumer_member import ConsumerMember, CurrentAssignment
-from kip848_client.coordinator.core.result import ArmTimer, CoordinatorResult
-from kip848_client.coordinator.core.timers import TimerKind
-from kip848_client.coordinator.group_coordinator import GroupCoordinator
-from kip848_client.coordinator.modern import current_assignment
-from kip848_client.coordinator.modern import member_lookup as membership
-from kip848_client.coordinator.modern import modern_group as group
-from kip848_client.coordinator.modern.current_assignment import Target
-from kip848_client.coordinator.modern.modern_group import GroupState
+from kip848_client.testing.coordinator.consumer import consumer_commit
+from kip848_client.testing.coordinator.consumer import consumer_records as records
+from kip848_client.testing.coordinator.consumer.consumer_group import ConsumerGroup
+from kip848_client.testing.coordinator.consumer.consumer_member import ConsumerMember, CurrentAssignment
+from kip848_client.testing.coordinator.core.result import ArmTimer, CoordinatorResult
+from kip848_client.testing.coordinator.core.timers import TimerKind
+from kip848_client.testing.coordinator.group_coordinator import GroupCoordinator
+from kip848_client.testing.coordinator.modern import current_assignment
+from kip848_client.testing.coordinator.modern import member_lookup as membership
+from kip848_client.testing.coordinator.modern import modern_group as group
+from kip848_client.testing.coordinator.modern.current_assignment import Target
+from kip848_client.testing.coordinator.modern.modern_group import GroupState
 from tests.simulation.known_bugs.registry import Patch, known_bug
 
 
@@ -76,7 +76,7 @@ def _(patch: Patch) -> None:
         after = original(current, target, **named)
         return replace(after, member_epoch=target.epoch) if after.pending_revocation else after
 
-    patch.setattr("kip848_client.coordinator.consumer.member_steps.reconcile", reconcile)
+    patch.setattr("kip848_client.testing.coordinator.consumer.member_steps.reconcile", reconcile)
 
 
 @known_bug("the group calls itself stable too early", "S6")

@@ -8,15 +8,6 @@ from msgspec.structs import replace
 
 from kip848_client.assignors.server.spec import GroupSpec, TargetAssignment
 from kip848_client.assignors.server.uniform import UniformAssignor
-from kip848_client.coordinator.consumer import consumer_departure, consumer_kind, member_steps
-from kip848_client.coordinator.consumer.consumer_member import ConsumerMember, CurrentAssignment
-from kip848_client.coordinator.core.result import ArmTimer, CancelTimer, CoordinatorResult
-from kip848_client.coordinator.core.timers import TimerKey, TimerKind
-from kip848_client.coordinator.group_coordinator import GroupCoordinator
-from kip848_client.coordinator.modern import current_assignment, member_timers
-from kip848_client.coordinator.modern import member_lookup as membership
-from kip848_client.coordinator.modern.current_assignment import Target
-from kip848_client.coordinator.modern.member_record import ReconciliationState
 from kip848_client.errors import ErrorCode
 from kip848_client.member.consumer.heartbeats import Heartbeats
 from kip848_client.member.consumer.membership import LEAVE_EPOCH, Membership
@@ -31,6 +22,15 @@ from kip848_client.member.offsets import commit_requests
 from kip848_client.member.offsets.commit_requests import FetchResult
 from kip848_client.member.offsets.offset_fetches import OffsetFetches
 from kip848_client.member.offsets.positions import Positions
+from kip848_client.testing.coordinator.consumer import consumer_departure, consumer_kind, member_steps
+from kip848_client.testing.coordinator.consumer.consumer_member import ConsumerMember, CurrentAssignment
+from kip848_client.testing.coordinator.core.result import ArmTimer, CancelTimer, CoordinatorResult
+from kip848_client.testing.coordinator.core.timers import TimerKey, TimerKind
+from kip848_client.testing.coordinator.group_coordinator import GroupCoordinator
+from kip848_client.testing.coordinator.modern import current_assignment, member_timers
+from kip848_client.testing.coordinator.modern import member_lookup as membership
+from kip848_client.testing.coordinator.modern.current_assignment import Target
+from kip848_client.testing.coordinator.modern.member_record import ReconciliationState
 from tests.simulation.known_bugs.registry import Patch, known_bug
 
 
@@ -67,7 +67,7 @@ def _(patch: Patch) -> None:
             deadline_ms = now_ms + member.metadata.rebalance_timeout_ms // 8
             batch.soft.append(ArmTimer(key, deadline_ms=deadline_ms, member_epoch=member.current.member_epoch))
 
-    patch.setattr("kip848_client.coordinator.consumer.member_steps.arm_member_timers", arm)
+    patch.setattr("kip848_client.testing.coordinator.consumer.member_steps.arm_member_timers", arm)
 
 
 @known_bug("a heartbeat of the epoch before is refused, though only its answer was lost (franz-go#889)", "S7")

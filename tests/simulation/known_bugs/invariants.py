@@ -6,17 +6,17 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kip848_client.coordinator.consumer import consumer_heartbeat as heartbeat
-from kip848_client.coordinator.consumer.subscriptions import MetadataCheckDue
-from kip848_client.coordinator.core.result import ArmTimer, CoordinatorResult, SoftChange
-from kip848_client.coordinator.core.timers import TimerKind
-from kip848_client.coordinator.group_coordinator import GroupCoordinator
-from kip848_client.coordinator.modern import member_lookup as membership
-from kip848_client.coordinator.offsets import offset_deletion, offset_fetch
+from kip848_client.common.model import ZERO_UUID, OffsetAndMetadata
 from kip848_client.member.core.discovery import Discovery
 from kip848_client.member.group.group_exit import GroupExit
 from kip848_client.member.offsets.positions import Positions
-from kip848_client.model import ZERO_UUID, OffsetAndMetadata
+from kip848_client.testing.coordinator.consumer import consumer_heartbeat as heartbeat
+from kip848_client.testing.coordinator.consumer.subscriptions import MetadataCheckDue
+from kip848_client.testing.coordinator.core.result import ArmTimer, CoordinatorResult, SoftChange
+from kip848_client.testing.coordinator.core.timers import TimerKind
+from kip848_client.testing.coordinator.group_coordinator import GroupCoordinator
+from kip848_client.testing.coordinator.modern import member_lookup as membership
+from kip848_client.testing.coordinator.offsets import offset_deletion, offset_fetch
 from tests.simulation.known_bugs.registry import Patch, known_bug
 
 _LONG_MS = 30_000

@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from kip848_client.common.model import NamedPartition, OffsetAndMetadata
 from kip848_client.member import member as member_module
 from kip848_client.member.consumer import heartbeats as member_heartbeat
 from kip848_client.member.consumer import membership as member_membership
@@ -17,7 +18,6 @@ from kip848_client.member.core.states import HEARTBEATING, Phase
 from kip848_client.member.group.group_exit import GroupExit
 from kip848_client.member.group.runs import Run
 from kip848_client.member.offsets import commit_requests
-from kip848_client.model import NamedPartition, OffsetAndMetadata
 from tests.simulation.known_bugs.registry import Patch, known_bug
 
 

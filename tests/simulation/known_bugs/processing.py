@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from kip848_client.model import OffsetAndMetadata
-from kip848_client.processing import core as processing_core
-from kip848_client.processing.core import Processing
-from kip848_client.processing.marks import encode_marks
-from kip848_client.processing.outbox import Outbox
-from kip848_client.processing.progress import Progress
+from kip848_client.common.model import OffsetAndMetadata
+from kip848_client.member.processing import core as processing_core
+from kip848_client.member.processing.core import Processing
+from kip848_client.member.processing.marks import encode_marks
+from kip848_client.member.processing.outbox import Outbox
+from kip848_client.member.processing.progress import Progress
 from tests.simulation.known_bugs.registry import Patch, known_bug
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from kip848_client.share_partitions import share_partition
-from kip848_client.share_partitions.share_partition import Change, RecordState, SharePartition
-from kip848_client.share_partitions.share_state import ShareStates
+from kip848_client.testing.share_partitions import share_partition
+from kip848_client.testing.share_partitions.share_partition import Change, RecordState, SharePartition
+from kip848_client.testing.share_partitions.share_state import ShareStates
 from tests.simulation.known_bugs.registry import Patch, known_bug
 
 

@@ -6,14 +6,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kip848_client.coordinator.offsets import offset_commit
-from kip848_client.error_codes import ErrorCode
-from kip848_client.partitions.partition_log import PartitionLog
-from kip848_client.partitions.producer_batches import ProducerSequences
-from kip848_client.simulation.actors import simulated_transactions as simulated
-from kip848_client.transactions import coordinator as deciding
-from kip848_client.transactions.coordinator import Outcome, TransactionCoordinator
-from kip848_client.transactions.records import transaction_of
+from kip848_client.common.error_codes import ErrorCode
+from kip848_client.testing.coordinator.offsets import offset_commit
+from kip848_client.testing.partitions.partition_log import PartitionLog
+from kip848_client.testing.partitions.producer_batches import ProducerSequences
+from kip848_client.testing.simulation.actors import simulated_transactions as simulated
+from kip848_client.testing.transactions import coordinator as deciding
+from kip848_client.testing.transactions.coordinator import Outcome, TransactionCoordinator
+from kip848_client.testing.transactions.records import transaction_of
 from tests.simulation.known_bugs.registry import Patch, known_bug
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kip848_client.coordinator.connect import catalogue
-from kip848_client.coordinator.connect import connect_records as records
-from kip848_client.coordinator.connect import worker_departure as departure
-from kip848_client.coordinator.connect import worker_heartbeat as heartbeat
+from kip848_client.testing.coordinator.connect import catalogue
+from kip848_client.testing.coordinator.connect import connect_records as records
+from kip848_client.testing.coordinator.connect import worker_departure as departure
+from kip848_client.testing.coordinator.connect import worker_heartbeat as heartbeat
 from kip848_client.worker.classic_round import ClassicRound
 from kip848_client.worker.core import WorkerCore
 from tests.simulation.known_bugs.registry import Patch, known_bug
@@ -43,7 +43,7 @@ def _(patch: Patch) -> None:
     def write(held: Any) -> Any:
         return tuple(replace(item, epochs=(1,) * len(item.indexes)) for item in catalogue.write_held(held))
 
-    patch.setattr("kip848_client.coordinator.connect.worker_heartbeat.write_held", write)
+    patch.setattr("kip848_client.testing.coordinator.connect.worker_heartbeat.write_held", write)
 
 
 @known_bug("units of a worker that is gone go to no other worker", "U3", scenario="workers")

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from kip848_client.simulation import Report, Scenario, run
-from kip848_client.simulation.observer import Observer, RunState
+from kip848_client.testing.simulation import Report, Scenario, run
+from kip848_client.testing.simulation.observer import Observer, RunState
 from tests.simulation.probes.deadlines import TrueDeadlines
 from tests.simulation.probes.foreign_walk import ForeignWalk
 from tests.simulation.probes.logs import ReplayedLogs

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from kip848_client.member.core.events import MemberEffect, MemberEvent, SendRequest, Tick
-from kip848_client.simulation.observer import Observer
-from kip848_client.simulation.virtual.client_process import ClientProcess
-from kip848_client.simulation.virtual.violation import fail
+from kip848_client.testing.simulation.observer import Observer
+from kip848_client.testing.simulation.virtual.client_process import ClientProcess
+from kip848_client.testing.simulation.virtual.violation import fail
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
 
 _LONGEST_MS: Final = 3_000

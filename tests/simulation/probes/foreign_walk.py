@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from kip848_client.coordinator.core.coordinator_config import CoordinatorConfig
-from kip848_client.simulation.checkers.fencing import HeartbeatFencing, OffsetFencing, Removals
-from kip848_client.simulation.checkers.ownership import (
+from kip848_client.testing.coordinator.core.coordinator_config import CoordinatorConfig
+from kip848_client.testing.simulation.checkers.fencing import HeartbeatFencing, OffsetFencing, Removals
+from kip848_client.testing.simulation.checkers.ownership import (
     Durability,
     EpochOrder,
     GroupStates,
@@ -24,12 +24,12 @@ from kip848_client.simulation.checkers.ownership import (
     SingleOwner,
     TargetLegality,
 )
-from kip848_client.simulation.observed_group import IdPartition, ObservedGroup
-from kip848_client.simulation.observer import Checker, HandedOut, Observers, RunState
-from kip848_client.simulation.virtual.cluster import Cluster, compact
-from kip848_client.simulation.virtual.scenario import QUIET
-from kip848_client.simulation.virtual.scheduler import Scheduler
-from kip848_client.simulation.virtual.topics import Topics
+from kip848_client.testing.simulation.observed_group import IdPartition, ObservedGroup
+from kip848_client.testing.simulation.observer import Checker, HandedOut, Observers, RunState
+from kip848_client.testing.simulation.virtual.cluster import Cluster, compact
+from kip848_client.testing.simulation.virtual.scenario import QUIET
+from kip848_client.testing.simulation.virtual.scheduler import Scheduler
+from kip848_client.testing.simulation.virtual.topics import Topics
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,

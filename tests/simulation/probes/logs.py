@@ -8,13 +8,13 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from kip848_client.coordinator.core.inputs import ApiRequest
-from kip848_client.coordinator.core.result import CoordinatorRecord
-from kip848_client.coordinator.group_coordinator import GroupCoordinator
-from kip848_client.simulation.checkers.ownership import same_as_log
-from kip848_client.simulation.observed_group import MemberChange
-from kip848_client.simulation.observer import Checker, RunState
-from kip848_client.simulation.virtual.cluster import compact
+from kip848_client.testing.coordinator.core.inputs import ApiRequest
+from kip848_client.testing.coordinator.core.result import CoordinatorRecord
+from kip848_client.testing.coordinator.group_coordinator import GroupCoordinator
+from kip848_client.testing.simulation.checkers.ownership import same_as_log
+from kip848_client.testing.simulation.observed_group import MemberChange
+from kip848_client.testing.simulation.observer import Checker, RunState
+from kip848_client.testing.simulation.virtual.cluster import compact
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 _REPLAY_EVERY: Final = 8

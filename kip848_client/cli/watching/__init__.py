@@ -1,5 +1,0 @@
-"""The longer commands of ``kip848 groups``: watch, export, record and reset, and the reading of ``__consumer_offsets``.
-
-Here belongs what ``cli/groups.py`` calls, and ``kip848 report`` for a cluster. Not here: what the records of groups
-mean (`kip848_client.recorder`).
-"""

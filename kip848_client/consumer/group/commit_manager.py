@@ -1,0 +1,146 @@
+"""Futures of commits, offset fetches and leaves: who waits for which number. Rules are in `member/commits`.
+
+Calls are made on the application's thread; `complete` is called on the background thread. There a finished call is only
+marked: callbacks run, and errors are raised, on the application's thread.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+import msgspec
+
+from kip848_client.common.model import NamedPartition, OffsetAndMetadata
+from kip848_client.common.telemetry import OpenSpan
+from kip848_client.errors import Kip848Error
+from kip848_client.member.core.events import CommitDone, LeaveDone, OffsetsFetched
+
+Offsets: TypeAlias = Mapping[NamedPartition, OffsetAndMetadata]
+OnCommitted: TypeAlias = Callable[[Kip848Error | None, Offsets], object]
+
+
+class PendingCall(msgspec.Struct, eq=False):
+    """One call that the member will answer.
+
+    Attributes:
+        posted: the member was asked. A Ctrl-C may come between `CommitManager.open` and that; no answer comes then.
+        finished: set last; once it is, the other fields do not change.
+        span: of a commit; ends with it.
+    """
+
+    call_id: int
+    callback: OnCommitted | None = None
+    asynchronous: bool = False
+    posted: bool = False
+    finished: bool = False
+    error: Kip848Error | None = None
+    offsets: Offsets = msgspec.field(default_factory=dict)
+    span: OpenSpan | None = None
+
+
+class CommitManager:
+    """Hands out numbers for calls, and keeps each call until the member answers it.
+
+    Args:
+        default_callback: on_commit of the configuration: called for every commit without a callback of its own.
+    """
+
+    def __init__(self, default_callback: OnCommitted | None = None) -> None:
+        self._default_callback = default_callback
+        self._ids = itertools.count(1)
+        self._pending: dict[int, PendingCall] = {}
+        self._finished: deque[PendingCall] = deque()
+        self.committed: dict[NamedPartition, OffsetAndMetadata] = {}
+        """Committed offsets that this consumer knows: those at which it began, and those that it committed since."""
+
+    def open(self, *, callback: OnCommitted | None = None, asynchronous: bool = False) -> PendingCall:
+        """Begin a call: its `call_id` goes into the event, and `finished` is set when it was answered."""
+        call = PendingCall(next(self._ids), callback=callback, asynchronous=asynchronous)
+        self._pending[call.call_id] = call
+        return call
+
+    def finish_without_request(self, call: PendingCall) -> None:
+        """There is nothing to commit: the next `run_callbacks` calls the callback of *call* with success."""
+        self._pending.pop(call.call_id, None)
+        call.finished = True
+        if call.callback is not None:
+            self._finished.append(call)
+
+    def abandon(self, call: PendingCall) -> None:
+        """The caller of *call* stopped waiting."""
+        self._pending.pop(call.call_id, None)
+        if call.span is not None:
+            call.span.end("the application stopped waiting")
+
+    def complete(self, effect: CommitDone | OffsetsFetched | LeaveDone) -> bool:
+        """Mark the call that *effect* answers as finished (background thread).
+
+        Returns:
+            Whether the application has something to do because of it.
+        """
+        # A call leaves `_pending` last: a thread that finds none pending must find its callback in `_finished`.
+        match effect:
+            case CommitDone(commit_id=call_id, offsets=offsets, error=error):
+                if error is None:
+                    self.committed.update(offsets)
+                call = self._pending.get(call_id)
+                if call is None:
+                    if self._default_callback is None:
+                        return False
+                    call = PendingCall(call_id, asynchronous=True)  # an automatic commit: only on_commit is called
+                    call.callback = self._default_callback
+            case OffsetsFetched(fetch_id=call_id, offsets=offsets, error=error):
+                call = self._pending.get(call_id)
+            case LeaveDone(leave_id=call_id):
+                call, offsets, error = self._pending.get(call_id), {}, None
+        if call is None:
+            return False
+        call.offsets, call.error = offsets, error
+        if call.span is not None:
+            call.span.end(error)
+        if call.asynchronous:
+            self._finished.append(call)
+        call.finished = True
+        self._pending.pop(call_id, None)
+        return True
+
+    def fail_all(self, error: Kip848Error) -> None:
+        """Finish every open call with *error* (the background thread has died)."""
+        for call_id in list(self._pending):
+            call = self._pending.pop(call_id, None)
+            if call is not None:
+                call.error = error
+                if call.span is not None:
+                    call.span.end(error)
+                if call.asynchronous:
+                    self._finished.append(call)
+                call.finished = True
+
+    @property
+    def asynchronous_pending(self) -> bool:
+        """Whether the member has still to answer an asynchronous commit."""
+        return any(call.asynchronous and call.posted for call in list(self._pending.values()))
+
+    def run_callbacks(self) -> Kip848Error | None:
+        """Run the callbacks of finished asynchronous commits, oldest first (application's thread).
+
+        Returns:
+            The first error of a commit that has no callback; it is for the caller to raise. Later ones wait for the
+            next call.
+        """
+        while self._finished:
+            call = self._finished.popleft()
+            callback = call.callback or self._default_callback
+            if callback is not None:
+                callback(call.error, call.offsets)
+            elif call.error is not None:
+                return call.error
+        return None
+
+    @property
+    def callbacks_due(self) -> bool:
+        """Whether `run_callbacks` has something to do."""
+        return bool(self._finished)

@@ -1,0 +1,462 @@
+"""`GroupMember`: membership, commits and leaving of one consumer, as calls of one thread. No records.
+
+`Consumer` is a GroupMember plus a `Fetcher`; the Spark source, which reads records by other means, uses it alone.
+`app_thread` has the common part of these calls, performing and waiting; rules are in `member/`.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Final
+
+from kip848_client.common.clock import Clock
+from kip848_client.common.logs import LogEvent
+from kip848_client.common.model import NamedPartition, OffsetAndMetadata, Subscription
+from kip848_client.consumer.group.app_thread import SLICE_S, AppThread
+from kip848_client.consumer.group.assignor_runner import FirstDescription
+from kip848_client.consumer.group.commit_manager import CommitManager, Offsets, OnCommitted, PendingCall
+from kip848_client.consumer.group.heartbeat_manager import HeartbeatRequestManager
+from kip848_client.consumer.group.listener_invoker import (
+    ListenerEffect,
+    ListenerInvoker,
+    NoCallbacks,
+    RebalanceCallbacks,
+)
+from kip848_client.errors import ConfigError, IllegalStateError, Kip848Error
+from kip848_client.member.core.assignor_events import ReassignmentRequested
+from kip848_client.member.core.events import (
+    CommitKind,
+    CommitRequested,
+    FetchOffsetsRequested,
+    HandOverRequested,
+    LeaveMode,
+    LeaveRequested,
+    ManuallyAssigned,
+    MemberView,
+    PositionLost,
+    PositionSet,
+    RevokePartitions,
+    SubscriptionChanged,
+)
+
+_STOP_TIMEOUT_S: Final = 0.5
+"""For the heartbeat thread to end; it is a daemon, so nothing depends on it."""
+
+
+class GroupMember:
+    """One member, used by one thread at a time.
+
+    Args:
+        thread: performs effects and waits, on the application's thread.
+        manager: the heartbeat thread; takes the events.
+        commits: the calls that the member has to answer.
+        listeners: runs the listeners of the application.
+        clock: the member's time.
+        default_api_timeout_ms: for calls without a time-out of their own.
+        auto_commit: whether close() commits what was consumed.
+        assignors: the local assignors, or None if the coordinator assigns.
+    """
+
+    def __init__(
+        self,
+        thread: AppThread,
+        *,
+        manager: HeartbeatRequestManager,
+        commits: CommitManager,
+        listeners: ListenerInvoker,
+        clock: Clock,
+        default_api_timeout_ms: int,
+        auto_commit: bool,
+        assignors: FirstDescription | None = None,
+    ) -> None:
+        self.thread: Final = thread
+        self.manager: Final = manager
+        self.commits: Final = commits
+        self.listeners: Final = listeners
+        self.clock: Final = clock
+        self._assignors = assignors
+        self.default_api_timeout_ms: Final = default_api_timeout_ms
+        self._auto_commit = auto_commit
+        self._subscription = Subscription()
+        self._manual: dict[NamedPartition, OffsetAndMetadata | None] | None = None
+        self._closed = False
+        self._hand_over_ticket: int | None = None
+
+    # --- state
+
+    @property
+    def view(self) -> MemberView:
+        """State, epoch and partitions as of the last step."""
+        return self.manager.view
+
+    @property
+    def closed(self) -> bool:
+        """Whether close() was called."""
+        return self._closed
+
+    @property
+    def subscription(self) -> Subscription:
+        """The subscription; empty without one."""
+        return self._subscription
+
+    @property
+    def manual(self) -> Mapping[NamedPartition, OffsetAndMetadata | None]:
+        """The partitions of assign(); empty outside manual mode."""
+        return self._manual or {}
+
+    @property
+    def assigned(self) -> frozenset[NamedPartition]:
+        """The partitions of assign(), or the partitions that the member owned after its last step; none once closed."""
+        if self._closed:
+            return frozenset()
+        manual = self._manual  # read once: metrics ask for it on a thread of their own
+        if manual is not None:
+            return frozenset(manual)
+        return frozenset(tip.topic_partition for tip in self.view.assigned)
+
+    def lost(self, partitions: Collection[NamedPartition]) -> list[NamedPartition]:
+        """Those of *partitions* that are not this consumer's any more: no transaction may hold their offsets."""
+        return sorted(self.view.lost(partitions) if self._manual is None else set(partitions) - self._manual.keys())
+
+    @property
+    def wants_records(self) -> bool:
+        """Whether anything is subscribed to or assigned."""
+        return bool(self._subscription) or bool(self._manual)
+
+    @property
+    def listener_effect(self) -> ListenerEffect | None:
+        """The listener call from inside which we are called, or None."""
+        return self.listeners.running
+
+    def check_usable(self) -> None:
+        """Raise what makes every call but close() useless.
+
+        Raises:
+            IllegalStateError: closed.
+            Kip848Error: the fatal error of the member.
+        """
+        if self._closed:
+            raise IllegalStateError("the consumer is closed; make a new one")
+        if self.thread.fatal is not None:
+            self.thread.fatal_raised = True
+            raise self.thread.fatal
+
+    # --- what is wanted
+
+    def subscribe(self, subscription: Subscription, callbacks: RebalanceCallbacks | None) -> None:
+        """Want these topics. Joining begins with the next poll.
+
+        Args:
+            subscription: not empty; empty is `unsubscribe`.
+
+        Raises:
+            IllegalStateError: partitions are assigned by hand.
+            ClientAssignorError: a local assignor cannot describe this member.
+        """
+        self.check_usable()
+        assert subscription
+        if self._manual:
+            raise IllegalStateError("partitions are assigned by hand; call unassign() before subscribe()")
+        if self._assignors is not None and (described := self._assignors.first_description()) is not None:
+            self.manager.post(described)
+        self.listeners.callbacks = callbacks or NoCallbacks()
+        self._subscription = subscription
+        self._manual = None
+        self.manager.post(SubscriptionChanged(subscription))
+
+    def request_reassignment(self, reason: object) -> None:
+        """Ask the group for a new assignment.
+
+        Raises:
+            IllegalStateError: there are no local assignors.
+            ConfigError: *reason* is 0, or does not fit into a byte.
+        """
+        self.check_usable()
+        if self._assignors is None:
+            raise IllegalStateError(
+                "request_reassignment() needs a client-side assignor (group.local.assignors); the coordinator assigns "
+                "this group, and decides by itself when"
+            )
+        if not isinstance(reason, int) or reason == 0 or not -128 <= reason <= 127:
+            raise ConfigError(f"reason is {reason!r}; give a number from -128 to 127 that is not 0")
+        self.manager.post(ReassignmentRequested(reason))
+
+    def assign(
+        self,
+        positions: Mapping[NamedPartition, OffsetAndMetadata | None],
+        *,
+        in_hand: Mapping[NamedPartition, int] | None = None,
+    ) -> None:
+        """Read exactly these, without membership; none ends manual mode.
+
+        Args:
+            in_hand: the first offset of each partition that was handed out and is not processed. A partition that is
+                read on is committed up to there; one that is given up, as in `unsubscribe`, with all that it returned.
+
+        Raises:
+            IllegalStateError: topics are subscribed to.
+        """
+        self.check_usable()
+        if self._subscription:
+            raise IllegalStateError("topics are subscribed to; call unsubscribe() before assign()")
+        gone = self.manual.keys() - positions.keys()
+        self._manual = dict(positions)
+        consumed = self.thread.committable() if self._auto_commit else {}
+        for partition, offset in (in_hand or {}).items():
+            if partition in positions and partition in consumed:
+                consumed[partition] = OffsetAndMetadata(offset)
+        self.manager.post(ManuallyAssigned(dict(positions), consumed))
+        if positions:
+            self.thread.stop_fetching(gone)
+        else:
+            self.thread.stop_fetching_all()
+
+    def unsubscribe(self, *, timeout_ms: int) -> None:
+        """Leave the group. Waits until the leave is answered, at most *timeout_ms*; from inside a listener, not at all.
+
+        With auto-commit, commits the consumed positions first; inside a listener, the listener must commit them.
+
+        Raises:
+            ListenerError: the revoked listener raised; the member left all the same.
+        """
+        self.check_usable()
+        self._subscription = Subscription()
+        if self._manual:
+            self.assign({})
+            return
+        if self.listeners.running is None:
+            began_s = time.monotonic()
+            self._commit_before_leaving(began_s + timeout_ms / 2_000)
+            timeout_ms -= int((time.monotonic() - began_s) * 1_000)
+        self._leave(timeout_ms=timeout_ms, mode=LeaveMode.DEFAULT, closing=False)
+        if self.listeners.running is None:
+            self.thread.raise_due()
+
+    def seek(self, partition: NamedPartition, position: OffsetAndMetadata) -> None:
+        """Set the position of an assigned partition whose fetching has not started."""
+        self.manager.post(PositionSet(partition, position))
+
+    def position_lost(self, partition: NamedPartition, position: OffsetAndMetadata) -> None:
+        """Report that there is no record at a position. Fetching of the partition has stopped already."""
+        self.manager.post(PositionLost(partition, position))
+
+    # --- handing over
+
+    def hand_over(self, *, timeout_ms: int) -> None:
+        """Give all partitions to other members, once these are ready; poll() goes on meanwhile. See `handed_over`.
+
+        May be called from a signal handler: it only posts an event.
+        """
+        if self.closed:
+            return  # a signal may come after the end of the loop
+        self.check_usable()
+        if self._hand_over_ticket is not None:
+            return
+        if not self._subscription:  # there is nothing to give; a signal that comes before subscribe() must not be lost
+            self._hand_over_ticket = self.manager.processed
+            return
+        self._hand_over_ticket = self.manager.post(HandOverRequested(self.clock.now_ms() + timeout_ms))
+
+    @property
+    def hand_over_wanted(self) -> bool:
+        """Whether `hand_over` was called."""
+        return self._hand_over_ticket is not None
+
+    @property
+    def handed_over(self) -> bool:
+        """Whether `hand_over` was called and has ended: poll() returns no more records."""
+        ticket = self._hand_over_ticket
+        return ticket is not None and self.manager.processed >= ticket and not self.view.handing_over
+
+    # --- polling
+
+    def poll(self, timeout_s: float) -> bool:
+        """Take part in rebalances for at most *timeout_s*; for a GroupMember alone, as often as a consumer polls.
+
+        Returns:
+            Whether the member is at rest.
+
+        Raises:
+            ListenerError, Kip848Error: as `settle`.
+        """
+        deadline_s = time.monotonic() + timeout_s
+        self.check_usable()
+        self.thread.begin_poll()
+        try:
+            rest = self.thread.settle(deadline_s)
+            while (left_s := deadline_s - time.monotonic()) > 0:
+                self.thread.wait(left_s)
+                rest = self.thread.settle(deadline_s)
+            return rest
+        finally:
+            self.thread.end_poll()
+
+    # --- commits
+
+    def commit_sync(self, offsets: Offsets | None, *, timeout_ms: int) -> Offsets:
+        """Commit and wait; None commits all positions. Earlier asynchronous commits end first.
+
+        Returns:
+            The committed offsets. Inside on_partitions_revoked, partitions of a topic that was deleted are left out.
+
+        Raises:
+            CommitFailedError, BrokerError, RequestTimeoutError: it was not, or that is unknown.
+        """
+        self.check_usable()
+        timeout_ms = self.thread.limit_ms(timeout_ms)
+        deadline_s = time.monotonic() + timeout_ms / 1_000
+        chosen = self.thread.committable() if offsets is None else dict(offsets)
+        while self.commits.asynchronous_pending and time.monotonic() < deadline_s:
+            self.thread.wait(deadline_s - time.monotonic())
+        self.thread.run_commit_callbacks()
+        if not chosen:
+            return {}
+        call = self.commits.open()
+        with self.listeners.observer.waiting("kafka.consumer.commit.sync.time.ns.total"):
+            self._request_commit(call, chosen, CommitKind.SYNC, deadline_ms=self.clock.now_ms() + timeout_ms)
+            self.thread.await_call(call, deadline_s, what="commit")
+        return call.offsets
+
+    def commit_async(self, offsets: Offsets | None, callback: OnCommitted | None) -> None:
+        """Commit and go on. *callback*, or on_commit of the configuration, runs in a later call; without one a failure
+        is raised by a later call.
+        """
+        self.check_usable()
+        self.thread.run_commit_callbacks()
+        chosen = self.thread.committable() if offsets is None else dict(offsets)
+        call = self.commits.open(callback=callback, asynchronous=True)
+        if not chosen:
+            self.commits.finish_without_request(call)
+            return
+        self._request_commit(call, chosen, CommitKind.ASYNC, deadline_ms=None)
+
+    def committed(self, partitions: Iterable[NamedPartition], *, timeout_ms: int) -> Offsets:
+        """Read committed offsets; partitions without one are absent.
+
+        Raises:
+            RequestTimeoutError, BrokerError: they could not be read.
+        """
+        self.check_usable()
+        wanted = frozenset(partitions)
+        if not wanted:
+            return {}
+        call = self.commits.open()
+        timeout_ms = self.thread.limit_ms(timeout_ms)
+        deadline_s = time.monotonic() + timeout_ms / 1_000
+        with self.listeners.observer.waiting("kafka.consumer.committed.time.ns.total"):
+            self.manager.post(FetchOffsetsRequested(call.call_id, wanted, self.clock.now_ms() + timeout_ms))
+            self.thread.await_call(call, deadline_s, what="committed")
+        return call.offsets
+
+    # --- close
+
+    def close(
+        self,
+        *,
+        timeout_ms: int,
+        mode: LeaveMode,
+        release: Callable[[], None],
+        before_commit: Callable[[], None] | None = None,
+    ) -> list[BaseException]:
+        """Commit (if automatic), leave, wait for commits, stop the thread: each within what is left of the time.
+
+        Args:
+            release: closes the record source; called when no listener can need it any more.
+            before_commit: corrects the positions; if it raises, nothing is committed automatically.
+
+        Returns:
+            The exceptions of the steps, oldest first; every step ran all the same.
+        """
+        if self._closed:
+            return []
+        if self.listeners.running is not None:
+            raise IllegalStateError("close() was called from inside a rebalance listener; return from it first")
+        deadline_s = time.monotonic() + timeout_ms / 1_000
+        # A silent coordinator must not eat the time that the leave needs.
+        self.thread.calls_end_s = deadline_s - min(1_000, timeout_ms / 4) / 1_000
+        errors: list[BaseException] = []
+        if self.thread.fatal is None and self.manager.alive:
+            self._guard(errors, lambda: self._commit_before_leaving(self.thread.calls_end_s, before_commit))
+            self._guard(errors, lambda: self._leave_on_close(deadline_s, mode))
+            self._guard(errors, lambda: self._await_async_commits(deadline_s))
+        else:
+            self._guard(errors, self.thread.perform_queued)  # the lost listener of a member that is FATAL
+        self._closed = True
+        self._guard(errors, self.thread.run_commit_callbacks)
+        if not self.manager.stop(timeout_s=max(_STOP_TIMEOUT_S, deadline_s - time.monotonic())):
+            self.listeners.observer.log(logging.WARNING, LogEvent.HEARTBEAT_THREAD_DIED, error="did not end in time")
+        if self._assignors is not None:
+            self._guard(errors, self._assignors.runner.stop)
+        self._guard(errors, release)
+        errors.extend(error for error in self.thread.errors if error is not self.thread.fatal)
+        self.thread.errors.clear()
+        if self.thread.fatal is not None and not self.thread.fatal_raised:
+            errors.insert(0, self.thread.fatal)
+        return errors
+
+    def _commit_before_leaving(self, until_s: float, before: Callable[[], None] | None = None) -> None:
+        if before is not None:
+            before()
+        positions = self.thread.committable() if self._auto_commit else {}
+        if not positions or (self.view.member_epoch <= 0 and not self._manual):
+            return
+        left_ms = int((until_s - time.monotonic()) * 1_000)
+        call = self.commits.open()
+        self._request_commit(call, positions, CommitKind.AUTO_CLOSE, deadline_ms=self.clock.now_ms() + max(0, left_ms))
+        lookups = self.manager.failed_lookups
+        while not call.finished and self.manager.failed_lookups == lookups and time.monotonic() < until_s:
+            self.thread.wait(until_s - time.monotonic())
+        try:
+            # Without a coordinator there is nothing to wait for (KAFKA-19357): one failed lookup is the end of it.
+            self.thread.await_call(call, time.monotonic(), what="commit before leaving", member_late_s=SLICE_S)
+        except Kip848Error as error:
+            self.listeners.observer.log(logging.WARNING, LogEvent.AUTO_COMMIT_FAILED, error=error)
+
+    def _leave_on_close(self, deadline_s: float, mode: LeaveMode) -> None:
+        left_ms = max(0, int((deadline_s - time.monotonic()) * 1_000))
+        self._leave(timeout_ms=left_ms, mode=mode, closing=True)
+
+    def _await_async_commits(self, deadline_s: float) -> None:
+        while self.commits.asynchronous_pending and (left_s := deadline_s - time.monotonic()) > 0:
+            self.thread.wait(left_s)
+
+    def _guard(self, errors: list[BaseException], step: Callable[[], None]) -> None:
+        try:
+            step()
+        except BaseException as error:
+            if self.manager.home.left:  # a listener called fork(): nothing may be closed in the child
+                raise
+            errors.append(error)  # kept, and raised when everything is closed
+
+    # --- internals
+
+    def _leave(self, *, timeout_ms: int, mode: LeaveMode, closing: bool) -> None:
+        call = self.commits.open()
+        deadline_s = time.monotonic() + timeout_ms / 1_000
+        self.manager.post(LeaveRequested(call.call_id, self.clock.now_ms() + timeout_ms, mode, closing))
+        if self.listeners.running is not None:
+            return  # this listener must return first; the rest happens in the poll() around it
+        if not self.thread.await_ticket(max(deadline_s, time.monotonic() + SLICE_S)):
+            return
+        while True:
+            self.thread.perform_queued()
+            if call.finished or not self.manager.alive:
+                return
+            left_s = deadline_s - time.monotonic()
+            if left_s <= 0 and self.thread.idle:
+                self.thread.await_ticket(time.monotonic() + SLICE_S)
+                if self.thread.idle:
+                    self.listeners.observer.log(logging.WARNING, LogEvent.LEAVE_TIMED_OUT, timeout_ms=timeout_ms)
+                    self.thread.abandon(call)
+                    return
+            self.thread.wait(left_s)
+
+    def _request_commit(
+        self, call: PendingCall, offsets: Offsets, kind: CommitKind, *, deadline_ms: int | None
+    ) -> None:
+        call.span = self.listeners.observer.commit_began(offsets, kind=kind.value)
+        revoking = kind is CommitKind.SYNC and isinstance(self.listeners.running, RevokePartitions)
+        self.manager.post(CommitRequested(call.call_id, offsets, kind, deadline_ms, revoking))
+        call.posted = True

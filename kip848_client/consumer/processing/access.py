@@ -1,0 +1,249 @@
+"""What ``process()`` does to its consumer, on the consumer's thread. Others are refused the same calls meanwhile."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from kip848_client.common.model import NamedPartition, OffsetAndMetadata, describe_partitions
+from kip848_client.consumer.processing.callbacks import OnPartitions, ProcessingCallbacks
+from kip848_client.consumer.records.data_plane import Message, TopicPartition, internal
+from kip848_client.errors import (
+    DeserializationError,
+    IllegalStateError,
+    Kip848Error,
+    RequestTimeoutError,
+    TransactionAbortedError,
+)
+from kip848_client.member.processing.work import ProcessingStatus
+
+if TYPE_CHECKING:
+    from kip848_client.config.consumer import ConsumerConfig
+    from kip848_client.consumer.group.group_member import GroupMember
+    from kip848_client.consumer.processing.driver import Driver
+    from kip848_client.consumer.records.deserializers import Deserializers
+    from kip848_client.consumer.records.fetcher import Fetcher
+    from kip848_client.network.ownership import OneThread
+
+_COMMIT_INTERVAL_MS: Final = 5_000
+_COMMIT_TIMEOUT_S: Final = 10.0
+Offsets = Mapping[NamedPartition, OffsetAndMetadata]
+
+
+class ProcessedConsumer(Protocol):
+    """The parts of a `Consumer` that its ``process()`` uses."""
+
+    _config: ConsumerConfig
+    _group: GroupMember
+    _gate: OneThread
+    _fetcher: Fetcher
+    _ready: deque[Any]
+    _values: Deserializers | None
+    _processor: Driver | None
+    _processor_reads: bool
+
+    def consume(self, num_messages: int = 1, timeout: float | None = -1.0) -> list[Any]:
+        """See `Consumer.consume`."""
+        ...
+
+    def group_metadata(self) -> bytes:
+        """See `Consumer.group_metadata`."""
+        ...
+
+    def committed(self, partitions: list[TopicPartition], timeout: float | None = None) -> list[TopicPartition]:
+        """See `Consumer.committed`."""
+        ...
+
+
+def _figures(status: Callable[[], ProcessingStatus]) -> dict[str, Callable[[], float]]:
+    """The functions behind `telemetry.PROCESS_GAUGES`, called on the collector's thread."""
+    return {
+        "kip848.process.running": lambda: status().running,
+        "kip848.process.waiting.slot": lambda: status().waiting_slot,
+        "kip848.process.waiting.lane": lambda: status().waiting_lane,
+        "kip848.process.waiting.retry": lambda: status().waiting_retry,
+        "kip848.process.waiting.dead.letter": lambda: status().waiting_dead_letter,
+        "kip848.process.paused.partitions": lambda: status().paused,
+        "kip848.process.oldest.seconds": lambda: status().oldest_s,
+        "kip848.process.lag.seconds": lambda: status().lag_s,
+        "kip848.process.done.total": lambda: status().done,
+        "kip848.process.retries.total": lambda: status().retries,
+        "kip848.process.dead.letters.total": lambda: status().dead_letters,
+        "kip848.process.skipped.total": lambda: status().skipped,
+        "kip848.process.abandoned.total": lambda: status().abandoned,
+    }
+
+
+class ConsumerAccess:
+    """A consumer, as its ``process()`` uses it."""
+
+    def __init__(self, consumer: ProcessedConsumer) -> None:
+        self._consumer: Final = consumer
+        config = consumer._config
+        self.group_id: Final = config.group_id
+        self.client_id: Final = config.client_id
+        self.commit_interval_s: Final = (config.auto_commit_interval_ms or _COMMIT_INTERVAL_MS) / 1000
+        self.rebalance_timeout_s: Final = config.max_poll_interval_ms / 1000
+
+    @contextmanager
+    def taken(
+        self, processor: Driver, *, on_assigned: OnPartitions, on_revoked: OnPartitions, on_lost: OnPartitions
+    ) -> Iterator[None]:
+        """Let *processor* commit in place of the automatic commits, and be told of rebalances.
+
+        Automatic commits stay off afterwards: what process() has left is not done.
+
+        Raises:
+            IllegalStateError: it processes already, or nothing is subscribed or assigned.
+        """
+        consumer = self._consumer
+        group = consumer._group
+        if consumer._processor is not None:
+            raise IllegalStateError("process() runs already; one at a time")
+        group.check_usable()
+        if not group.wants_records:
+            raise IllegalStateError("nothing is subscribed or assigned: process() would wait for ever; subscribe first")
+        consumer._processor = processor
+        values = consumer._values
+        if values is not None:
+            values.originals = processor.originals
+        group.thread.stored = dict
+        listeners = group.listeners
+        own = ProcessingCallbacks(listeners.callbacks, on_assigned=on_assigned, on_revoked=on_revoked, on_lost=on_lost)
+        listeners.callbacks = own
+        processor.telemetry.offer(_figures(processor.status))
+        try:
+            yield
+        finally:
+            processor.telemetry.withdraw()
+            if listeners.callbacks is own:
+                listeners.callbacks = own.inner
+            if values is not None:
+                values.originals = None
+            consumer._processor = None
+
+    def over(self) -> bool:
+        """Whether no records will come any more."""
+        return self._consumer._group.closed or self._consumer._group.handed_over
+
+    def ending(self) -> bool:
+        """Whether it is to leave soon. From any thread."""
+        return self._consumer._group.hand_over_wanted
+
+    @property
+    def closed(self) -> bool:
+        """Whether the consumer has left and takes no calls."""
+        return self._consumer._group.closed
+
+    def assigned(self) -> list[NamedPartition]:
+        """The present partitions."""
+        return sorted(self._consumer._group.assigned)
+
+    def positions(self, names: Collection[NamedPartition]) -> dict[NamedPartition, int]:
+        """Where partitions are read next, of those that are known to be read."""
+        with self._consumer._gate:
+            positions = self._consumer._fetcher.positions(names)
+        return {name: position.offset for name, position in positions.items() if position.offset >= 0}
+
+    def consume(self, count: int, timeout_s: float) -> list[Message]:
+        """As `Consumer.consume`."""
+        self._consumer._processor_reads = True
+        try:
+            return self._consumer.consume(count, timeout_s)
+        finally:
+            self._consumer._processor_reads = False
+
+    def consume_meanwhile(self, count: int) -> list[Message]:
+        """In the middle of a revocation: records at hand of the other partitions. Errors are left to the next call."""
+        consumer = self._consumer
+        fetcher, ready, values = consumer._fetcher, consumer._ready, consumer._values
+        if not ready:
+            ready.extend(fetcher.read(count, timeout_s=0))
+            fetcher.on_the_way = False
+        fetcher.keep_readable(consumer._group.view.readable)
+        taken: list[Message] = []
+        while ready and len(taken) < count and not fetcher.eventful:
+            try:
+                wanted = values is None or values.open(ready[0])
+            except DeserializationError:
+                break
+            message = ready.popleft()
+            if wanted:
+                taken.append(message)
+        return taken
+
+    def skip(self, message: Message) -> None:
+        """Go on behind a record that a deserializer refused."""
+        ready = self._consumer._ready
+        if ready and ready[0].offset() == message.offset() and ready[0].partition() == message.partition():
+            del ready[0]
+
+    def pause(self, partitions: Collection[NamedPartition]) -> None:
+        """Return no records of them."""
+        with self._consumer._gate:
+            self._consumer._fetcher.pause(self._here(partitions))
+
+    def resume(self, partitions: Collection[NamedPartition]) -> None:
+        """Return records of them again."""
+        with self._consumer._gate:
+            self._consumer._fetcher.resume(self._here(partitions))
+
+    def _here(self, partitions: Collection[NamedPartition]) -> list[NamedPartition]:
+        assigned = self._consumer._group.assigned
+        return [name for name in partitions if name in assigned]
+
+    def committed(self, names: Collection[NamedPartition], *, insist: bool = False) -> list[TopicPartition]:
+        """Committed offsets with their metadata.
+
+        Args:
+            insist: wait for the answer; else without one in time none are known, and records are repeated.
+        """
+        while True:
+            try:
+                return self._consumer.committed([TopicPartition(*name) for name in names])
+            except RequestTimeoutError:
+                if insist and self.ending():
+                    raise
+                if not insist:
+                    return [TopicPartition(*name) for name in names]
+
+    def commit(self, offsets: Offsets) -> None:
+        """Commit and wait.
+
+        Raises:
+            Kip848Error: it was refused, or not answered in time.
+        """
+        with self._consumer._gate:
+            self._consumer._group.commit_sync(dict(offsets), timeout_ms=int(_COMMIT_TIMEOUT_S * 1000))
+
+    def commit_later(self, offsets: Offsets, on_end: Callable[[Kip848Error | None], object]) -> None:
+        """Commit and go on; *on_end* is called on the consumer's thread, in a later call."""
+        with self._consumer._gate:
+            self._consumer._group.commit_async(dict(offsets), lambda error, _: on_end(error))
+
+    def group_metadata(self, names: Collection[NamedPartition]) -> bytes:
+        """The member and its epoch, for a transaction with offsets of *names*.
+
+        Raises:
+            TransactionAbortedError: the member has lost some.
+        """
+        metadata = self._consumer.group_metadata()
+        if lost := self._consumer._group.lost(names):
+            raise TransactionAbortedError(f"{describe_partitions(lost)} were lost")
+        return metadata
+
+    def go_back(self, low_marks: Mapping[NamedPartition, int]) -> None:
+        """Set positions to what is not done, for who reads next."""
+        consumer = self._consumer
+        with consumer._gate:
+            for name in self._here(low_marks):
+                place, position = internal(TopicPartition(*name)), OffsetAndMetadata(low_marks[name])
+                if not consumer._fetcher.seek(place, position):
+                    consumer._group.seek(place, position)
+                consumer._fetcher.origins.committed({place: position})
+
+    def wake(self) -> None:
+        """End a wait for records early; from any thread."""
+        self._consumer._group.thread.wake()

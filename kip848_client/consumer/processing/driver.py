@@ -1,0 +1,511 @@
+"""`Driver`: what handlers as tasks and handlers in threads have in common. Not thread-safe; a shell sees to that."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import math
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from kip848_client.common.callables import WrongHandlerError
+from kip848_client.common.error_codes import ErrorCode
+from kip848_client.common.logs import LogEvent, log_event
+from kip848_client.common.model import NamedPartition, OffsetAndMetadata
+from kip848_client.consumer.processing.dead_letters import DeadLetters, describe
+from kip848_client.consumer.processing.handler_telemetry import HandlerTelemetry, age_s
+from kip848_client.consumer.processing.slices import (
+    HandlerTransaction,
+    OutputRefusedError,
+    SliceWriter,
+    metadata_too_large,
+)
+from kip848_client.consumer.records.data_plane import Message, TopicPartition
+from kip848_client.errors import (
+    ArgumentTypeError,
+    BrokerError,
+    ConfigError,
+    MaxPollExceededError,
+    ProcessingError,
+    TransactionAbortedError,
+    TransactionFailedError,
+)
+from kip848_client.member.processing.core import Processing
+from kip848_client.member.processing.marks import decode_marks
+from kip848_client.member.processing.outbox import Slice
+from kip848_client.member.processing.settings import ProcessSettings
+from kip848_client.member.processing.work import Cancel, Failed, Give, Item, ProcessingStatus, Start, Work
+
+_READ_RECORDS: Final = 500
+"""Most records that are read at once."""
+
+DRAIN_SLICE_S: Final = 0.01
+"""How often the other partitions are read while a revocation waits for handlers."""
+CANCELLED_GRACE_S: Final = 1.0
+"""How long a handler that was cancelled for a revocation may take to end."""
+
+
+LAST_TRANSACTIONS: Final = 3
+"""How often what is done is tried to be written before partitions are given away."""
+
+_WAIT_S_MAX: Final = 10.0**9
+_ABORTS_MAX: Final = 10
+_ABORT_PAUSE_MS: Final = 50
+"""Before a transaction is written again; then twice as long, and so on."""
+
+
+def now_ms() -> int:
+    """The time of handlers, retries and time-outs."""
+    return time.monotonic_ns() // 1_000_000
+
+
+class Driver(ABC):
+    """Feeds the core, and carries out its effects.
+
+    Args:
+        group_id, client_id: for log events and telemetry.
+        cancellable: whether a running handler can be cancelled.
+    """
+
+    def __init__(self, settings: ProcessSettings, *, group_id: str, client_id: str, cancellable: bool) -> None:
+        if not isinstance(settings.dead_letter, DeadLetters | None):
+            raise ArgumentTypeError(f"dead_letter={settings.dead_letter!r}: give DeadLetters(producer, topic)")
+        settings.check()
+        self.telemetry: Final = HandlerTelemetry(client_id=client_id, group_id=group_id)
+        self.settings: Final = settings
+        self.core: Final = Processing(settings.limits(cancellable=cancellable))
+        self.error: BaseException | None = None
+        """Why processing ends."""
+        self.originals: Final[dict[int, tuple[Any, Any]]] = {}
+        """Of records that a deserializer has opened: key and value as they were, by id() of the record."""
+        self.user_paused: Final[set[NamedPartition]] = set()
+        self._group_id: Final = group_id
+        self._letters: Final[DeadLetters | None] = settings.dead_letter
+        self._retry: Final = _Retry(settings.retry) if settings.retry is not None else None
+        self._letters_open = 0
+        self._unsent: Final[deque[Callable[[], bool]]] = deque()
+        """Letters for which the producer's queue had no room."""
+        self.writer: Final = None if settings.transactional is None else SliceWriter(settings.transactional)
+        self._aborts = 0
+        self._no_more_slices = False
+        """What waits must not be written: one of its records is not done after all, or the producer has failed."""
+
+    # --- what a shell does
+
+    @abstractmethod
+    def _call(self, work: Work) -> None:
+        """Call the handler; `finished` is told how it ended."""
+
+    @abstractmethod
+    def _cancel(self, work: Work) -> None:
+        """Let a running handler end."""
+
+    @abstractmethod
+    def _stopped(self) -> None:
+        """`error` was set: leave the reading loop."""
+
+    @abstractmethod
+    def _hand_in(self, function: Callable[[], None]) -> None:
+        """Call *function* where the driver may be used; it comes from a thread of a producer's user."""
+
+    # --- events
+
+    def feed(self, messages: Iterable[Message]) -> None:
+        """Records were read."""
+        # What has an error is the end of a partition.
+        self.core.arrived([self._item(each) for each in messages if each.error() is None], now_ms())
+        self.perform()
+
+    def feed_unreadable(self, message: Message, error: BaseException) -> None:
+        """A record was read that a deserializer refused: it fails as if its handler had raised."""
+        self.core.arrived_failed(self._item(message), error, now_ms())
+        self.perform()
+
+    def _wanted(self) -> int:
+        """How many records to read now."""
+        core = self.core
+        return max(1, min(_READ_RECORDS, core.room)) if core.may_read and not core.stopping else 0
+
+    def _item(self, message: Message) -> Item:
+        original = self.originals.pop(id(message), None)
+        key: Any = message.key() if original is None else original[0]
+        topic, partition, offset = message.topic(), message.partition(), message.offset()
+        assert topic is not None
+        assert partition is not None
+        assert offset is not None
+        lane: object = None
+        if self.settings.order == "key":
+            lane = key
+        elif self.settings.order == "partition":
+            lane = True
+        size = len(key or b"") + len((message if original is None else original[1]) or b"")
+        return Item(NamedPartition(topic, partition), offset, lane, size, message, original=original)
+
+    def finished(self, work: Work, error: BaseException | None, *, cancelled: bool = False) -> None:
+        """A handler has ended."""
+        now = now_ms()
+        given_up = cancelled or work.heeded or (work.state == "cancelled" and error is not None)
+        if isinstance(work.outputs, HandlerTransaction):
+            produced = work.outputs.end()
+            work.outputs = produced if error is None and not given_up else None
+        if isinstance(error, WrongHandlerError):
+            self.end_without(work, ConfigError(str(error)))
+        elif error is not None and not isinstance(error, Exception):
+            self.end_without(work, error)  # SystemExit and the like, as out of a loop
+        elif given_up and not work.timed_out:
+            self.core.ended(work, now)
+        elif error is None and not given_up:
+            if self.core.succeeded(work, now):
+                self.telemetry.done(work)
+        else:
+            self.core.failed(work, error or TimeoutError("the handler did not end within timeout_s"), now)
+        self.perform()
+
+    def tick(self) -> None:
+        """Do what is due."""
+        if self._letters_open:
+            assert self._letters is not None
+            self._letters.serve()
+            self._send_letters()
+        self.telemetry.look()
+        self.core.tick(now_ms())
+        self.perform()
+
+    def wait_s(self, longest_s: float) -> float:
+        """How long nothing is due."""
+        due_ms = self.core.next_due_ms()
+        if self._letters_open:
+            longest_s = min(longest_s, 0.01)
+        return longest_s if due_ms is None else max(0.0, min(longest_s, (due_ms - now_ms()) / 1000))
+
+    def assigned(self, committed: Iterable[TopicPartition]) -> None:
+        """Partitions were assigned: what their commits say is done beyond is not handled again."""
+        for at in committed:
+            name, offset = NamedPartition(at.topic, at.partition), at.offset
+            known = offset >= 0
+            done = decode_marks(offset, at.metadata or "") if known else None
+            if known and at.metadata and done is None:
+                log_event(
+                    logging.INFO, LogEvent.MARKS_IGNORED, group_id=self._group_id, partition=str(name), offset=offset
+                )
+            self.core.assigned(name, offset if known else -1, done or ())
+
+    def commit_ended(self, offsets: Mapping[NamedPartition, OffsetAndMetadata], error: Exception | None) -> bool:
+        """A commit of `Processing.to_commit` has ended. Whether it should be made again, with shorter marks."""
+        if error is None:
+            self.core.committed(offsets)
+            return False
+        code = error.code if isinstance(error, BrokerError) else None
+        if code == ErrorCode.OFFSET_METADATA_TOO_LARGE and self.core.shorten_marks():
+            return True
+        log_event(
+            logging.WARNING,
+            LogEvent.PROCESSING_COMMIT_FAILED,
+            group_id=self._group_id,
+            offsets=len(offsets),
+            error=repr(error),
+        )
+        return False
+
+    def status(self) -> ProcessingStatus:
+        """What is in hand."""
+        ages = (age_s(item) for item in self.core.first_in_hand())
+        return replace(self.core.status(now_ms()), lag_s=max((age for age in ages if age is not None), default=0.0))
+
+    def perform(self) -> None:
+        """Carry out the effects of the core."""
+        while effects := self.core.take_effects():
+            for effect in effects:
+                match effect:
+                    case Start(work):
+                        if self.writer is not None:
+                            work.outputs = HandlerTransaction()
+                        self._call(work)
+                    case Cancel(work):
+                        self._cancel(work)
+                    case Failed(work, error):
+                        self._decide(work, error)
+                    case Give(work):
+                        self.stop(
+                            ProcessingError(
+                                f"all {self.settings.concurrency} slots are taken by handlers that do not end; the "
+                                f"oldest has {_place(work)}",
+                                records=tuple(work.records),
+                                attempt=work.attempt,
+                            )
+                        )
+
+    def cannot_run(self, work: Work, error: BaseException) -> None:
+        """The executor is broken or shut down: no handler has failed, and no other can run."""
+        failure = ProcessingError(
+            f"the executor cannot run handlers ({describe(error)}); what it had in hand is not committed, for example "
+            f"{_place(work)}: any of these records may have ended a worker process",
+            records=tuple(work.records),
+            attempt=work.attempt,
+        )
+        failure.__cause__ = error
+        self.end_without(work, failure)
+
+    def end_without(self, work: Work, error: BaseException) -> None:
+        """End because of *error*; the records of *work* are not done."""
+        self.stop(error)
+        self.core.ended(work, now_ms())
+        self.perform()
+
+    def late(self, error: MaxPollExceededError) -> None:
+        """The membership was lost; the next read joins again."""
+        log_event(logging.WARNING, LogEvent.PROCESSING_LATE, group_id=self._group_id, error=error)
+
+    def log_handlers_that_do_not_end(self, works: Sequence[Work]) -> None:
+        """They were cancelled, and process() waits for them."""
+        oldest = min(works, key=lambda work: work.started_ms)
+        log_event(
+            logging.WARNING,
+            LogEvent.HANDLERS_DO_NOT_END,
+            group_id=self._group_id,
+            handlers=len(works),
+            oldest=_place(oldest),
+            seconds=(now_ms() - oldest.started_ms) // 1000,
+        )
+
+    def stop(self, error: BaseException | None) -> None:
+        """End: nothing more starts."""
+        if self.error is None:
+            self.error = error
+        self.core.stop()
+        self._stopped()
+
+    # --- failures
+
+    def _decide(self, work: Work, error: BaseException) -> None:
+        now = now_ms()
+        try:
+            wait_s = None if self._retry is None else self._retry.wait_s(work, error, now_ms=now)
+        except Exception as wrong:  # noqa: BLE001  the user's predicate or wait
+            self._fail(work, wrong)
+            return
+        if wait_s is not None:
+            self.core.retry(work, now, in_ms=int(wait_s * 1000))
+        elif self.settings.split and len(work.items) > 1:
+            self.core.split(work, now)
+        elif self._letters is not None:
+            self._bury(work, error)
+        elif self.settings.on_error == "skip":
+            self._log_skipped(work, error)
+            self.telemetry.done(work)
+            self.core.buried(work, now, skipped=True)
+        else:
+            self._fail(work, error)
+
+    def _fail(self, work: Work, error: BaseException) -> None:
+        attempts = "" if work.attempt == 1 else f" after {work.attempt} attempts"
+        if not self.core.knows(work):
+            return  # its partition belongs to another member, which begins with it
+        self._stop_at(work, error, f"the handler failed for {_place(work)}{attempts}")
+        self.core.give_up(work, now_ms())
+
+    def _stop_at(self, work: Work, error: BaseException, what: str) -> None:
+        failure = ProcessingError(
+            f"{what}: {describe(error)}; it is not committed, and the next start begins with it",
+            records=tuple(work.records),
+            attempt=work.attempt,
+        )
+        failure.__cause__ = error
+        self.stop(failure)
+
+    def _bury(self, work: Work, error: BaseException) -> None:
+        """Send the dead letters of a work; it is done when all are acknowledged, and stops processing if one fails."""
+        assert self._letters is not None
+        if self.writer is not None:
+            self._put_letters(work, error)
+            self.telemetry.done(work)
+            self.core.buried(work, now_ms())
+            return
+        letters = _Letters(len(work.items))
+        self._letters_open += 1
+
+        def ended(failure: Exception | None) -> None:
+            if letters.ended:
+                return
+            letters.left -= 1
+            if failure is not None:
+                self._fail(work, failure)
+            elif not letters.left:
+                self.telemetry.done(work)
+                self.core.buried(work, now_ms())
+            letters.ended = failure is not None or not letters.left
+            if letters.ended:
+                self._letters_open -= 1
+                self.perform()
+
+        def send(item: Item) -> bool:
+            assert self._letters is not None
+            if not self.core.knows(work):
+                ended(None)
+                return True
+            return self._letters.send(
+                item.record,
+                error,
+                original=item.original,
+                attempts=work.attempt,
+                on_end=lambda failure: self._hand_in(lambda: ended(failure)),
+            )
+
+        self._unsent.extend(partial(send, item) for item in work.items)
+        self._send_letters()
+
+    def _send_letters(self) -> None:
+        while self._unsent:
+            send = self._unsent.popleft()  # before it is called: what it ends may send others
+            if not send():
+                self._unsent.appendleft(send)
+                return
+
+    # --- transactions
+
+    def slice_wait_s(self, longest_s: float) -> float:
+        """How long no transaction is due."""
+        due_ms = None if self._no_more_slices else self.core.slice_due_ms()
+        return longest_s if due_ms is None else max(0.0, min(longest_s, (due_ms - now_ms()) / 1000))
+
+    def begin_slice(self) -> Slice | None:
+        """What the next transaction holds, if anything; `slice_ended` must follow."""
+        if self._no_more_slices:
+            return None
+        slice_ = self.core.take_slice(now_ms())
+        self.perform()
+        return slice_
+
+    def write_no_more(self) -> None:
+        """The outcome of a transaction is not known: none may follow."""
+        self._no_more_slices = True
+
+    def write(
+        self, slice_: Slice, group_metadata: Callable[[], bytes], *, ending: Callable[[], bool]
+    ) -> Exception | None:
+        """Write a transaction, on the consumer's thread. Returns why it was not committed.
+
+        Args:
+            ending: whether the consumer is to leave soon.
+        """
+        assert self.writer is not None
+        calls = self.writer.calls
+
+        def end_in_time() -> None:
+            """A consumer that is to leave cannot, while a transaction waits for brokers."""
+            if ending() and calls.give_up_s == math.inf:
+                calls.give_up_s = time.monotonic() + self.settings.grace_s
+
+        calls.before_repeating = end_in_time
+        try:
+            self.writer.write(slice_, group_metadata())
+        except Exception as error:  # noqa: BLE001  `slice_ended` tells them apart
+            return error
+        return None
+
+    def slice_ended(self, slice_: Slice, error: Exception | None) -> None:
+        """A transaction was committed, or not because of *error*."""
+        now = now_ms()
+        if error is None:
+            self._aborts = 0
+            self.core.slice_ended(slice_, now)
+        elif isinstance(error, TransactionAbortedError) and self._aborts < _ABORTS_MAX:
+            if metadata_too_large(error):
+                self.core.shorten_marks()
+            log_event(
+                logging.WARNING, LogEvent.TRANSACTION_ABORTED, group_id=self._group_id, error=repr(error.__cause__)
+            )
+            self.core.slice_ended(slice_, now, again_in_ms=_ABORT_PAUSE_MS << self._aborts)
+            self._aborts += 1
+        else:
+            self.core.slice_ended(slice_, now, again_in_ms=0)
+            if isinstance(error, OutputRefusedError):
+                self._refused(error.work, error.__cause__ or error)
+            else:
+                self._no_more_slices = True
+                if isinstance(error, TransactionAbortedError):
+                    failure = TransactionFailedError(f"{_ABORTS_MAX + 1} transactions in a row were aborted: {error}")
+                    failure.__cause__, error = error, failure
+                self.stop(error)
+        self.perform()
+
+    def _refused(self, work: Work, error: BaseException) -> None:
+        """What a handler produced cannot be written: its record failed for good."""
+        if self._letters is not None and not isinstance(work.outputs, _WrittenLetters):
+            self._put_letters(work, error)
+        elif self.settings.on_error == "skip":
+            self._log_skipped(work, error)
+            work.outputs = None
+        else:
+            self._no_more_slices = True
+            self._stop_at(work, error, f"a record that the handler produced for {_place(work)} cannot be written")
+
+    def _put_letters(self, work: Work, error: BaseException) -> None:
+        assert self._letters is not None
+        letter = partial(self._letters.letter, error=error, attempts=work.attempt)
+        work.outputs = _WrittenLetters(letter(item.record, original=item.original) for item in work.items)
+
+    def _log_skipped(self, work: Work, error: BaseException) -> None:
+        log_event(
+            logging.WARNING,
+            LogEvent.RECORD_SKIPPED_BY_HANDLER,
+            group_id=self._group_id,
+            records=_place(work),
+            attempts=work.attempt,
+            error=describe(error),
+        )
+
+
+class _WrittenLetters(list[dict[str, Any]]):
+    """Dead letters in place of what a handler produced."""
+
+
+class _Letters:
+    """The dead letters of one work."""
+
+    def __init__(self, count: int) -> None:
+        self.left = count
+        self.ended = False
+
+
+class _Retry:
+    """A ``tenacity.Retrying`` object as an adviser: which exceptions, how often, after which time."""
+
+    def __init__(self, retrying: Any) -> None:
+        import tenacity
+
+        if not isinstance(retrying, tenacity.BaseRetrying):
+            raise ArgumentTypeError(
+                f"retry={retrying!r}: give tenacity.Retrying(stop=stop_after_attempt(5), "
+                "wait=wait_random_exponential(max=30), retry=retry_if_exception_type(OSError))"
+            )
+        self._retrying: Final = retrying
+        self._state: Final = tenacity.RetryCallState
+
+    def wait_s(self, work: Work, error: BaseException, *, now_ms: int) -> float | None:
+        """Seconds until the next attempt; None if there is none."""
+        retrying = self._retrying
+        state = self._state(retrying, None, (), {})
+        state.attempt_number = work.attempt
+        state.set_exception((type(error), error, error.__traceback__))
+        state.start_time = time.monotonic() - (now_ms - work.first_started_ms) / 1000
+        wanted: object = retrying.retry(state)
+        if inspect.iscoroutine(wanted):
+            wanted.close()
+            raise ArgumentTypeError("retry= has a condition that is a coroutine function; give a function")
+        if not wanted:
+            return None
+        state.upcoming_sleep = min(float(retrying.wait(state)), _WAIT_S_MAX)  # before `stop`, as tenacity does
+        return None if retrying.stop(state) else state.upcoming_sleep
+
+
+def _place(work: Work) -> str:
+    items: Sequence[Item] = work.items
+    first = f"{items[0].partition} at offset {items[0].offset}"
+    return first if len(items) == 1 else f"{first} and {len(items) - 1} more"

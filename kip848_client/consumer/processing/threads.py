@@ -1,0 +1,363 @@
+"""``Consumer.process``: handlers run in threads or processes, and the caller's thread reads, commits and rebalances."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
+from contextvars import copy_context
+from functools import partial
+from multiprocessing.reduction import ForkingPickler
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from kip848_client.common.callables import check_finished
+from kip848_client.common.model import NamedPartition, OffsetAndMetadata
+from kip848_client.consumer.processing.access import ConsumerAccess, ProcessedConsumer
+from kip848_client.consumer.processing.daemon_threads import DaemonThreads
+from kip848_client.consumer.processing.driver import CANCELLED_GRACE_S, DRAIN_SLICE_S, LAST_TRANSACTIONS, Driver, now_ms
+from kip848_client.consumer.processing.record_copy import RecordCopy
+from kip848_client.errors import (
+    ArgumentTypeError,
+    ConfigError,
+    DeserializationError,
+    Kip848Error,
+    MaxPollExceededError,
+    TransactionFailedError,
+)
+from kip848_client.member.processing.settings import ProcessSettings
+from kip848_client.member.processing.work import HANDLING, Work
+
+_RETURN_DONE: Final = "give a function that returns when its work is done, or use AsyncConsumer for an async one"
+
+_SLICE_S: Final = 0.1
+_IDLE_SLICE_S: Final = 1.0
+_PAUSED_SLICE_S: Final = 0.005
+"""How long one read may last while partitions are paused, so that they are resumed soon."""
+
+
+class ThreadProcessor(Driver):
+    """One ``process()`` of a `Consumer`. The lock guards the core: handlers end on their own threads.
+
+    Args:
+        executor: the user's; None makes a pool of ``concurrency`` threads.
+    """
+
+    def __init__(
+        self,
+        consumer: ProcessedConsumer,
+        handler: Callable[..., object],
+        settings: ProcessSettings,
+        executor: Executor | None,
+    ) -> None:
+        self._access: Final = ConsumerAccess(consumer)
+        settings = _within(settings, executor)
+        super().__init__(settings, group_id=self._access.group_id, client_id=self._access.client_id, cancellable=False)
+        self._handler: Final = handler
+        self._executor: Final = executor
+        self._pool: Executor = executor or DaemonThreads(settings.concurrency)
+        self._copies: Final = isinstance(executor, ProcessPoolExecutor)
+        self._context: Final = copy_context()
+        """Of the caller; each call of the handler has a copy, so that records see nothing of each other."""
+        if self._copies and self.writer is not None:
+            raise ConfigError(
+                "transactional= works with handlers in threads: one in another process cannot add to the transaction"
+            )
+        if self._copies:
+            _check_can_be_sent(handler)
+        self._lock: Final = threading.RLock()
+        self._moved: Final = threading.Condition(self._lock)
+        self._handed_in: Final[deque[Callable[[], None]]] = deque()
+        self._commit_due_s = time.monotonic() + self._access.commit_interval_s
+        self._commit_open = False
+        self._over = False
+
+    # --- the caller's thread
+
+    def run(self) -> None:
+        """Process until the consumer is closed or has handed over, or a handler failed."""
+        access = self._access
+        if self.writer is not None:
+            self.writer.calls.initialise()
+        with access.taken(self, on_assigned=self._on_assigned, on_revoked=self._on_revoked, on_lost=self._forget):
+            try:
+                self._on_assigned(access.assigned())
+                while not self._over and not access.over():
+                    self._turn()
+            finally:
+                try:
+                    self._finish()
+                finally:
+                    if self._executor is None:
+                        self._pool.shutdown(wait=False)
+        if self.error is not None:
+            raise self.error
+
+    def _turn(self) -> None:
+        self._serve()
+        with self._lock:
+            slice_s = _PAUSED_SLICE_S if self.core.paused else _SLICE_S
+            if self.core.empty:  # no handler runs that may end; a commit may be due
+                slice_s = max(slice_s, min(self._commit_due_s - time.monotonic(), _IDLE_SLICE_S))
+            slice_s = self.slice_wait_s(self.wait_s(slice_s))
+            count = self._wanted()
+            # The buffer is full. Without room in time the consumer only takes part in rebalances.
+            if not count and self._moved.wait_for(lambda: self.core.may_read, slice_s):
+                return
+        try:
+            batch = self._access.consume(count, slice_s if count else 0.0)
+        except MaxPollExceededError as error:
+            self.late(error)
+            return
+        except DeserializationError as error:
+            self._access.skip(error.kafka_message)
+            with self._lock:
+                self.feed_unreadable(error.kafka_message, error)
+            return
+        if batch:
+            with self._lock:
+                self.feed(batch)
+
+    def _serve(self) -> None:
+        """Do what handlers and time have brought: resume, commit, time-outs."""
+        with self._lock:
+            while self._handed_in:
+                self._handed_in.popleft()()
+            self.tick()
+        self._pause()
+        with self._lock:
+            unknown = self.core.without_position
+        if unknown and (positions := self._access.positions(unknown)):
+            with self._lock:
+                for name, offset in positions.items():
+                    self.core.begins_at(name, offset)
+        if self.writer is not None:
+            self._transact(due=True)
+        elif time.monotonic() >= self._commit_due_s and not self._commit_open:
+            self._commit_due_s = time.monotonic() + self._access.commit_interval_s
+            self._reach()
+            with self._lock:
+                offsets = self.core.to_commit()
+            if offsets:
+                self._commit_open = True
+                self._access.commit_later(offsets, lambda error: self._committed(offsets, error))
+
+    def _reach(self) -> None:
+        """Look at positions before a commit; between two reads, so that all that was read is in the core."""
+        with self._lock:
+            names = self.core.at_rest
+        positions = self._access.positions(names)
+        with self._lock:
+            self.core.reached(positions)
+
+    def _pause(self) -> None:
+        with self._lock:
+            pause, resume = self.core.pauses()
+            resume -= self.user_paused
+        if pause:
+            self._access.pause(pause)
+        if resume:
+            self._access.resume(resume)
+
+    def _commit(self, offsets: Mapping[NamedPartition, OffsetAndMetadata]) -> None:
+        failure: Kip848Error | None = None
+        try:
+            self._access.commit(offsets)
+        except Kip848Error as error:
+            failure = error
+        if self._committed(offsets, failure):
+            with self._lock:
+                shorter = self.core.to_commit(offsets)
+            self._commit(shorter)
+
+    def _committed(self, offsets: Mapping[NamedPartition, OffsetAndMetadata], error: Kip848Error | None) -> bool:
+        with self._lock:
+            self._commit_open = False
+            return self.commit_ended(offsets, error)
+
+    def _transact(self, *, due: bool = False) -> None:
+        """Write what is done, with its offsets; with *due* only if it is time."""
+        with self._lock:
+            slice_ = None if due and self.slice_wait_s(1.0) else self.begin_slice()
+        if slice_ is None:
+            return
+        error: Exception | None = TransactionFailedError("interrupted inside a transaction")
+        try:
+            error = self.write(slice_, partial(self._access.group_metadata, slice_.offsets), ending=self._access.ending)
+        finally:
+            with self._lock:
+                self.slice_ended(slice_, error)
+
+    def _transact_all(self) -> None:
+        """The last transactions before partitions are given away."""
+        assert self.core.outbox is not None
+        for _ in range(LAST_TRANSACTIONS):
+            self._transact()
+            with self._lock:
+                if self.core.outbox.empty:
+                    return
+
+    # --- rebalances, on the caller's thread
+
+    def _on_assigned(self, names: Sequence[NamedPartition]) -> None:
+        if names:
+            committed = self._access.committed(names, insist=self.writer is not None)
+            with self._lock:
+                self.assigned(committed)
+
+    def _on_revoked(self, names: Sequence[NamedPartition]) -> None:
+        with self._lock:
+            self.core.revoke(names, now_ms())
+            self.perform()
+        drain_s = min(self.settings.drain_s, 0.8 * self._access.rebalance_timeout_s)
+        self._await_idle(names, drain_s, reads=self.writer is None)
+        self._tell_late(names)
+        if self.writer is not None:
+            self._transact_all()
+        else:
+            self._reach()
+            with self._lock:
+                offsets = self.core.to_commit(names)
+            if offsets:
+                self._commit(offsets)
+        self._forget(names)
+
+    def _forget(self, names: Sequence[NamedPartition]) -> None:
+        with self._lock:
+            self.core.forget(names, now_ms())
+            self.perform()
+
+    def _await_idle(self, names: Sequence[NamedPartition], limit_s: float, *, reads: bool = False) -> None:
+        """Wait until no call of these partitions runs, at most *limit_s*.
+
+        Args:
+            reads: let the other partitions go on: in the middle of a revocation.
+        """
+        deadline_s = time.monotonic() + limit_s
+        slice_s = DRAIN_SLICE_S if reads else _SLICE_S
+        with self._moved:
+            while self.core.busy(names) and (left_s := deadline_s - time.monotonic()) > 0:
+                while self._handed_in:
+                    self._handed_in.popleft()()
+                self.tick()
+                if reads and (count := self._wanted()) and (batch := self._access.consume_meanwhile(count)):
+                    self.feed(batch)
+                    continue
+                self._moved.wait(min(left_s, self.wait_s(slice_s)))
+
+    def _tell_late(self, names: Sequence[NamedPartition]) -> None:
+        """Let handlers hear that they should end. Those that ask for it are waited for a little."""
+        with self._lock:
+            self.core.cancel(names)
+            self.perform()
+            asks = any(work.asks for work in self.core.running())
+        if asks:
+            self._await_idle(names, CANCELLED_GRACE_S)
+
+    def _finish(self) -> None:
+        """Nothing more starts: let what runs end, commit, and set positions to what is not done."""
+        with self._lock:
+            self.core.stop()
+            self._over = True
+        try:
+            self._await_idle(self.core.partitions, self.settings.grace_s)
+            self._tell_late(self.core.partitions)
+        finally:  # a second Ctrl-C ends the wait, and loses nothing that is done
+            if not self._access.closed:
+                if self.writer is not None:
+                    self.writer.calls.give_up_s = time.monotonic() + self.settings.grace_s
+                    self._transact_all()
+                else:
+                    self._reach()
+                    with self._lock:
+                        offsets = self.core.to_commit()
+                    if offsets:
+                        self._commit(offsets)
+                with self._lock:
+                    low_marks = self.core.low_marks()
+                self._access.go_back(low_marks)
+            with self._lock:
+                self.core.forget(self.core.partitions, now_ms())
+
+    # --- for the driver
+
+    def _call(self, work: Work) -> None:
+        given: Any = work.records
+        if self._copies:
+            given = [RecordCopy.of(record) for record in given]
+        if self.settings.batch is None:
+            given = given[0]
+        try:
+            if self._copies:
+                future = self._pool.submit(_call_alone, self._handler, given)
+            else:
+                arguments = (given,) if self.writer is None else (given, work.outputs)
+                future = self._pool.submit(self._context.copy().run, self._handle, work, arguments)
+        except RuntimeError as error:  # the pool was shut down, its processes died, or there are too many threads
+            self.cannot_run(work, error)
+            return
+        if self._copies and self.telemetry.on:
+            call = self.telemetry.call(work)
+            future.add_done_callback(lambda done: call.end(None if done.cancelled() else done.exception()))
+        future.add_done_callback(lambda done: self._ended(work, done))
+
+    def _handle(self, work: Work, arguments: tuple[Any, ...]) -> None:
+        HANDLING.set((self, work))
+        if not self.telemetry.on:
+            check_finished(self._handler(*arguments), instead=_RETURN_DONE)
+        else:
+            with self.telemetry.call(work):
+                check_finished(self._handler(*arguments), instead=_RETURN_DONE)
+
+    def _ended(self, work: Work, future: Future[object]) -> None:
+        """A handler ended, on its own thread."""
+        with self._moved:
+            try:
+                error = None if future.cancelled() else future.exception()
+                if isinstance(error, BrokenExecutor):
+                    self.cannot_run(work, error)
+                else:
+                    self.finished(work, error, cancelled=future.cancelled())
+            except Exception as error:  # noqa: BLE001  else it is lost on this thread
+                self.stop(error)
+            self._moved.notify_all()
+            awaited = bool(self.core.paused) or self.core.slice_due_ms() == 0
+        if awaited:
+            self._access.wake()
+
+    def _cancel(self, work: Work) -> None:
+        """A thread cannot be cancelled; its handler may ask (`processing_cancelled`)."""
+
+    def _stopped(self) -> None:
+        self._over = True
+        self._access.wake()
+
+    def _hand_in(self, function: Callable[[], None]) -> None:
+        self._handed_in.append(function)
+
+
+def _within(settings: ProcessSettings, executor: Executor | None) -> ProcessSettings:
+    """With a time-out, give an executor no more than its workers take: what waits inside it would time out."""
+    workers = getattr(executor, "_max_workers", None)  # of both pools of the standard library
+    if settings.timeout_s is None or not isinstance(workers, int):
+        return settings
+    settings.check()
+    return replace(settings, concurrency=min(settings.concurrency, workers))
+
+
+def _call_alone(handler: Callable[[Any], object], given: object) -> object:
+    """Call the handler in a context of its own. Runs in the worker process, which has one for all that it does."""
+    return copy_context().run(handler, given)
+
+
+def _check_can_be_sent(handler: object) -> None:
+    try:
+        ForkingPickler.dumps(handler)  # as the pool will
+    except Exception as error:
+        raise ArgumentTypeError(
+            f"handler={handler!r} cannot be sent to another process ({error}): give a function that a module defines, "
+            "and no lambda or inner function"
+        ) from error

@@ -1,0 +1,837 @@
+"""`Processing`: the pure core of ``process()``.
+
+It is told what happened, with the time, and answers with effects. It decides what starts when: round-robin over the
+partitions, within one by offset, at most one running call a lane, at most ``concurrency`` in all. It knows what is done
+out of order, and so what may be committed; and which partitions to pause, because their records fill the buffer.
+
+Does not own: calling handlers, retries' delays, dead letters, commits (the shells).
+
+Source: own.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections import OrderedDict, deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from kip848_client.common.model import NamedPartition, OffsetAndMetadata
+from kip848_client.member.processing.marks import Ranges, encode_marks
+from kip848_client.member.processing.outbox import Outbox, Slice, cover
+from kip848_client.member.processing.progress import Progress
+from kip848_client.member.processing.work import Cancel, Effect, Failed, Give, Item, ProcessingStatus, Start, Work
+
+_MARKS_CHECKED_EVERY: Final = 64
+"""After how many done records of a partition the size of its marks is looked at."""
+_METADATA_BYTES_MIN: Final = 64
+"""Marks that have to be shorter than this are not written at all."""
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """The bounds of one `Processing`.
+
+    Attributes:
+        concurrency: handlers that run at once.
+        buffer: records in hand above which partitions are paused.
+        buffer_bytes: the same in bytes of keys and values.
+        timeout_ms: how long one call may take; None has no limit.
+        grace_ms: how long a cancelled call may take to end before it is abandoned; and how long all slots may be taken
+            by abandoned calls.
+        cancellable: whether a running call can be ended; a thread cannot.
+        batch: records that a call gets at most.
+        batch_ms: how long the first of them waits for others.
+        metadata_bytes: most bytes of a commit's metadata.
+        slice_records: with transactions, how many done records make one due at once; None without transactions.
+        slice_ms: how long the first of them waits for others.
+    """
+
+    concurrency: int
+    buffer: int
+    buffer_bytes: int
+    timeout_ms: int | None = None
+    grace_ms: int = 5000
+    cancellable: bool = True
+    batch: int = 1
+    batch_ms: int = 0
+    metadata_bytes: int = 4096
+    slice_records: int | None = None
+    slice_ms: int = 0
+
+
+class _Lane:
+    """Records that are handled one after the other."""
+
+    __slots__ = ("batch", "busy", "key", "queued", "singles", "waiting")
+
+    def __init__(self, key: object) -> None:
+        self.key = key
+        self.waiting: deque[Item] = deque()
+        self.busy = False
+        """A call runs, waits to be tried again, or its dead letter is not acknowledged."""
+        self.queued = False
+        """It stands in the partition's heap of lanes that may start, or waits for its batch."""
+        self.singles = 0
+        """So many of its first records are handled one by one, because they failed together."""
+        self.batch = -1
+        """Which entry of `Processing._batches` is its own."""
+
+    @property
+    def startable(self) -> bool:
+        """Whether it has records, and none of them is under way."""
+        return not self.busy and len(self.waiting) > 0
+
+
+class _Partition:
+    """One assigned partition."""
+
+    def __init__(self, name: NamedPartition, progress: Progress, *, offset: int, generation: int) -> None:
+        self.name: Final = name
+        self.began = offset
+        """Where it began: the committed offset, else the first delivered record."""
+        self.progress: Final = progress
+        self.generation: Final = generation
+        self.lanes: Final[dict[object, _Lane]] = {}
+        self.startable: Final[list[tuple[int, int, _Lane]]] = []
+        """Heap of (offset, tie-breaker, lane)."""
+        self.turn = False
+        """It stands in the round-robin."""
+        self.in_hand: Final[dict[int, Item]] = {}
+        """Records by their numbers."""
+        self.held_bytes = 0
+        self.busy: Final[set[int]] = set()
+        """Ids of its works that are not decided."""
+        self.draining = False
+        self.committed: tuple[int, str] | None = None
+        self.committing: tuple[int, str] | None = None
+        self.gated_below: int | None = None
+        """No record from this offset on may start: the marks are nearly full."""
+        self.unchecked = 0
+        self._gate_runs = self._gate_span = 0
+
+    def close_gate(self, below: int) -> None:
+        """Let nothing start from this offset on."""
+        self.gated_below = below
+        self._gate_runs, self._gate_span = self._size(below)
+
+    @property
+    def marks_due(self) -> bool:
+        """Whether the size of the marks is to be looked at, which takes longer the larger they are."""
+        if self.unchecked >= _MARKS_CHECKED_EVERY:
+            return True
+        if self.gated_below is None:
+            return False
+        runs, span = self._size(self.gated_below)
+        return runs * 8 < self._gate_runs * 7 or span * 8 < self._gate_span * 7
+
+    def _size(self, below: int) -> tuple[int, int]:
+        return self.progress.runs, below - self.progress.low_mark
+
+    def deliver(self, offset: int) -> int | None:
+        """See `Progress.deliver`."""
+        if self.progress.goes_back(offset):
+            self.began, self.committed = offset, None
+        elif self.began < 0:
+            self.began = offset
+        return self.progress.deliver(offset)
+
+    @property
+    def held(self) -> int:
+        """How many records are in hand."""
+        return len(self.in_hand)
+
+    @property
+    def first(self) -> Item | None:
+        """The first record in hand, and mostly the first one that is not done."""
+        first = self.in_hand.get(self.progress.low_number)
+        if first is None and self.in_hand:  # a revocation has let that one go
+            return next(iter(list(self.in_hand.values())), None)
+        return first
+
+
+class Processing:
+    """See the module. Every method that takes *now_ms* may add effects, which `take_effects` returns."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits: Final = limits
+        self._partitions: Final[dict[NamedPartition, _Partition]] = {}
+        self._unknown: set[NamedPartition] = set()
+        self._turns: Final[deque[_Partition]] = deque()
+        self._works: Final[dict[int, Work]] = {}
+        """Works that are not decided, by id()."""
+        self._occupied = 0
+        """Slots: running calls, also abandoned ones."""
+        self._abandoned: Final[dict[int, Work]] = {}
+        self._stuck_since_ms: int | None = None
+        """Since when all slots are taken by abandoned calls."""
+        self._retries: Final[list[tuple[int, int, Work]]] = []
+        # All calls may take equally long, so that these are in the order of their ends. A call that has ended leaves
+        # them: they would hold the records of hours.
+        self._timeouts: Final[OrderedDict[int, tuple[int, Work]]] = OrderedDict()
+        """Running calls, by id() of their work: when they have taken too long."""
+        self._graces: Final[OrderedDict[int, tuple[int, Work]]] = OrderedDict()
+        """Calls that have taken too long and were cancelled: when they are abandoned."""
+        self._batches: Final[list[tuple[int, int, _Partition, _Lane]]] = []
+        self._ties: Final = itertools.count()
+        self._generations: Final = itertools.count(1)
+        self._effects: list[Effect] = []
+        self._held = 0
+        self._held_bytes = 0
+        self._metadata_bytes = limits.metadata_bytes
+        self._waiting_dead_letter = self._waiting_retry = self._running = 0
+        """Records."""
+        self._startable_lanes = 0
+        """Lanes with records of which none is under way."""
+        self._full = False
+        self._paused: Final[set[NamedPartition]] = set()
+        self.outbox: Final = None if limits.slice_records is None else Outbox(limits.slice_records, limits.slice_ms)
+        self.stopping: bool = False
+        """Nothing starts any more."""
+        self.done_total: int = 0
+        self.retries_total: int = 0
+        self.dead_letters_total: int = 0
+        self.skipped_total: int = 0
+        self.abandoned_total: int = 0
+
+    def take_effects(self) -> Sequence[Effect]:
+        """What is to be done, in order."""
+        if not self._effects:
+            return ()
+        effects, self._effects = self._effects, []
+        return effects
+
+    # --- partitions
+
+    def assigned(self, name: NamedPartition, offset: int, done: Ranges = ()) -> None:
+        """A partition was assigned.
+
+        Args:
+            offset: its committed offset; -1 without one.
+            done: what the commit says is done beyond.
+        """
+        progress, generation = Progress(offset, done), next(self._generations)
+        self._partitions[name] = partition = _Partition(name, progress, offset=offset, generation=generation)
+        if offset >= 0:
+            partition.committed = (offset, self._marks(partition))
+        else:
+            self._unknown.add(name)
+        self._paused.discard(name)
+
+    @property
+    def without_position(self) -> Collection[NamedPartition]:
+        """Partitions without a committed offset of which nothing was delivered yet."""
+        if self._unknown:
+            self._unknown = {name for name in self._unknown if name in self._partitions and self._low_mark_of(name) < 0}
+        return self._unknown
+
+    def _low_mark_of(self, name: NamedPartition) -> int:
+        return self._partitions[name].progress.low_mark
+
+    def begins_at(self, name: NamedPartition, offset: int) -> None:
+        """A partition without a committed offset is read from here on: else ``latest`` would skip what comes later."""
+        partition = self._partitions.get(name)
+        if partition is not None and self._low_mark_of(name) < 0:
+            partition.progress.reached(offset)
+            partition.began = offset
+            if self.outbox is not None:
+                self.outbox.hurry()
+
+    @property
+    def at_rest(self) -> Collection[NamedPartition]:
+        """Partitions of which all that was delivered is done."""
+        return [name for name, partition in self._partitions.items() if partition.progress.at_rest]
+
+    def reached(self, positions: Mapping[NamedPartition, int]) -> None:
+        """Positions that were asked for when all that was read had arrived here, of partitions that are at rest.
+
+        Behind the last record there may be markers of transactions: without this, the group would lag for ever.
+        """
+        for name, offset in positions.items():
+            partition = self._partitions.get(name)
+            if partition is not None and partition.progress.at_rest:
+                partition.progress.reached(offset)
+
+    def revoke(self, names: Iterable[NamedPartition], now_ms: int) -> None:
+        """Start nothing more of these partitions. What runs goes on: see `busy`, `cancel`, and then `forget`."""
+        for name in names:
+            partition = self._partitions.get(name)
+            if partition is None or partition.draining:
+                continue
+            partition.draining = True
+            partition.startable.clear()
+            waiting = [item for lane in partition.lanes.values() for item in lane.waiting]
+            for lane in partition.lanes.values():
+                self._startable_lanes -= lane.startable
+                lane.waiting.clear()
+                lane.singles = 0
+            self._release(partition, waiting)
+            for key in tuple(partition.busy):
+                work = self._works[key]
+                if work.state == "waiting":  # for a retry: the next owner begins with it
+                    self._drop(partition, work, now_ms)
+        self._retries[:] = [entry for entry in self._retries if id(entry[2]) in self._works]
+        heapq.heapify(self._retries)
+        self._start(now_ms)
+
+    def busy(self, names: Iterable[NamedPartition]) -> bool:
+        """Whether calls of these partitions are under way, or dead letters."""
+        return any(self._partitions[name].busy for name in names if name in self._partitions)
+
+    def cancel(self, names: Iterable[NamedPartition]) -> None:
+        """Let running calls of these partitions end."""
+        for name in names:
+            partition = self._partitions.get(name)
+            for key in tuple(partition.busy) if partition is not None else ():
+                self._cancel(self._works[key])
+
+    def forget(self, names: Iterable[NamedPartition], now_ms: int) -> None:
+        """The partitions were revoked or lost: results that come later are ignored."""
+        names = tuple(names)
+        self.revoke(names, now_ms)
+        self.cancel(names)
+        if self.outbox is not None:
+            self.outbox.forget(names)
+        for name in names:
+            partition = self._partitions.pop(name, None)
+            self._paused.discard(name)
+            for key in tuple(partition.busy) if partition is not None else ():
+                assert partition is not None
+                work = self._works[key]
+                if work.state == "ended":
+                    self._waiting_dead_letter -= len(work.items)
+                else:
+                    self._running -= len(work.items)
+                    self._graces.pop(key, None)
+                    self._abandoned[key] = work
+                self._drop(partition, work, now_ms)
+        self._look_if_stuck(now_ms)
+
+    @property
+    def partitions(self) -> Sequence[NamedPartition]:
+        """Those that are assigned."""
+        return tuple(self._partitions)
+
+    # --- records
+
+    def arrived(self, items: Iterable[Item], now_ms: int) -> None:
+        """Records were delivered, of each partition by ascending offset."""
+        batch = self._limits.batch
+        for item in items:
+            partition = self._partitions.get(item.partition)
+            if partition is None:
+                self.assigned(item.partition, item.offset)
+                partition = self._partitions[item.partition]
+            number = partition.deliver(item.offset)
+            if number is None or partition.draining:
+                continue
+            item.number, item.taken_ms = number, now_ms
+            self._take(partition, item)
+            key = item if item.lane is None else item.lane
+            lane = partition.lanes.get(key)
+            if lane is None:
+                lane = partition.lanes[key] = _Lane(key)
+            self._startable_lanes += not lane.busy and not lane.waiting
+            lane.waiting.append(item)
+            if not lane.busy and (not lane.queued or len(lane.waiting) == batch > 1):
+                self._queue(partition, lane, now_ms)
+        self._start(now_ms)
+
+    def arrived_failed(self, item: Item, error: BaseException, now_ms: int) -> None:
+        """A record was delivered that cannot be given to the handler: it has failed already."""
+        if item.partition not in self._partitions:
+            self.assigned(item.partition, item.offset)
+        partition = self._partitions[item.partition]
+        number = partition.deliver(item.offset)
+        if number is None or partition.draining:
+            return
+        item.number, item.taken_ms = number, now_ms
+        self._take(partition, item)
+        lane = _Lane(item)
+        lane.busy = True
+        work = Work([item], item.partition, partition.generation, lane=lane, state="ended", first_started_ms=now_ms)
+        self._works[id(work)] = work
+        partition.busy.add(id(work))
+        self._waiting_dead_letter += 1
+        self._effects.append(Failed(work, error))
+
+    def _take(self, partition: _Partition, item: Item) -> None:
+        partition.in_hand[item.number] = item
+        partition.held_bytes += item.size
+        self._held += 1
+        self._held_bytes += item.size
+
+    def _queue(self, partition: _Partition, lane: _Lane, now_ms: int) -> None:
+        """A lane that is not busy has records: let it start, now or when its batch is due."""
+        first = lane.waiting[0]
+        lane.queued = True
+        due_ms = first.taken_ms + self._limits.batch_ms
+        if len(lane.waiting) < self._limits.batch and now_ms < due_ms and not (lane.singles or self.stopping):
+            lane.batch = next(self._ties)
+            heapq.heappush(self._batches, (due_ms, lane.batch, partition, lane))
+            return
+        lane.batch = -1
+        heapq.heappush(partition.startable, (first.offset, next(self._ties), lane))
+        if not partition.turn:
+            partition.turn = True
+            self._turns.append(partition)
+
+    def _start(self, now_ms: int) -> None:
+        """Fill the free slots, with due retries first."""
+        if self.stopping or self._held_up:
+            return
+        turns, limits = self._turns, self._limits
+        while self._retries and self._retries[0][0] <= now_ms and self._occupied < limits.concurrency:
+            work = heapq.heappop(self._retries)[2]
+            if id(work) in self._works and work.state == "waiting":
+                self.retries_total += 1
+                self._waiting_retry -= len(work.items)
+                self._call(work, now_ms)
+        gated = 0
+        while turns and self._occupied < limits.concurrency and gated < len(turns):
+            partition = turns.popleft()
+            startable = partition.startable
+            if startable and partition.gated_below is not None and startable[0][0] > partition.gated_below:
+                turns.append(partition)
+                gated += 1
+                continue
+            lane = heapq.heappop(startable)[2] if startable else None
+            if startable:
+                turns.append(partition)
+            else:
+                partition.turn = False
+            if lane is None or lane.busy or not lane.waiting:
+                continue
+            gated = 0
+            waiting = lane.waiting
+            items = [waiting.popleft() for _ in range(1 if lane.singles else min(limits.batch, len(waiting)))]
+            lane.singles -= lane.singles > 0
+            lane.busy, lane.queued = True, False
+            self._startable_lanes -= 1
+            work = Work(items, partition.name, partition.generation, lane=lane, first_started_ms=now_ms)
+            self._works[id(work)] = work
+            partition.busy.add(id(work))
+            self._call(work, now_ms)
+
+    @property
+    def _held_up(self) -> bool:
+        """Whether nothing starts before the transaction that is being written has ended."""
+        return self.outbox is not None and self.outbox.full
+
+    def _call(self, work: Work, now_ms: int) -> None:
+        self._running += len(work.items)
+        work.state, work.started_ms = "running", now_ms
+        self._occupied += 1
+        if self._limits.timeout_ms is not None:
+            self._timeouts[id(work)] = (now_ms + self._limits.timeout_ms, work)
+        self._effects.append(Start(work))
+
+    # --- ends of calls
+
+    def succeeded(self, work: Work, now_ms: int) -> bool:
+        """The handler returned. Whether its records are done by that."""
+        counts = self._ended(work)
+        if counts:
+            self._decide(work, now_ms)
+        self._start(now_ms)
+        return counts
+
+    def failed(self, work: Work, error: BaseException, now_ms: int) -> None:
+        """The handler raised. The shell decides: `retry`, `buried`, or stop."""
+        if self._ended(work):
+            work.state = "ended"
+            self._waiting_dead_letter += len(work.items)
+            self._effects.append(Failed(work, error))
+        self._start(now_ms)
+
+    def ended(self, work: Work, now_ms: int) -> None:
+        """A cancelled call has ended: its record is not done."""
+        if self._ended(work):
+            self._drop(self._partitions[work.partition], work, now_ms)
+        self._start(now_ms)
+
+    def retry(self, work: Work, now_ms: int, *, in_ms: int) -> None:
+        """A failed call is made again after *in_ms*; its lane waits, others do not."""
+        if id(work) not in self._works:
+            return
+        self._waiting_dead_letter -= len(work.items)
+        partition = self._partitions[work.partition]
+        if partition.draining or self.stopping:
+            self._drop(partition, work, now_ms)  # the next owner begins with it
+            return
+        work.state = "waiting"
+        work.attempt += 1
+        self._waiting_retry += len(work.items)
+        heapq.heappush(self._retries, (now_ms + in_ms, next(self._ties), work))
+
+    def split(self, work: Work, now_ms: int) -> None:
+        """The records of a failed batch are handled again, one by one."""
+        if id(work) not in self._works:
+            return
+        self._waiting_dead_letter -= len(work.items)
+        partition = self._partitions[work.partition]
+        if partition.draining or self.stopping:
+            self._drop(partition, work, now_ms)  # the next owner begins with it
+            return
+        lane: _Lane = work.lane
+        lane.waiting.extendleft(reversed(work.items))
+        lane.singles += len(work.items)
+        lane.busy = False
+        self._startable_lanes += 1
+        del self._works[id(work)]
+        partition.busy.discard(id(work))
+        self._queue(partition, lane, now_ms)
+        self._start(now_ms)
+
+    def buried(self, work: Work, now_ms: int, *, skipped: bool = False) -> None:
+        """A failed record counts as done: its dead letter was acknowledged, or it is skipped."""
+        if id(work) in self._works:
+            self._waiting_dead_letter -= len(work.items)
+            if skipped:
+                self.skipped_total += len(work.items)
+            else:
+                self.dead_letters_total += len(work.items)
+            self._decide(work, now_ms)
+        self._start(now_ms)
+
+    def knows(self, work: Work) -> bool:
+        """Whether the end of a work counts: its partition was not given away since, and nothing was decided."""
+        return id(work) in self._works
+
+    def give_up(self, work: Work, now_ms: int) -> None:
+        """A failed record is not handled any more, and not done."""
+        if id(work) in self._works:
+            self._waiting_dead_letter -= len(work.items)
+            self._drop(self._partitions[work.partition], work, now_ms)
+
+    def _ended(self, work: Work) -> bool:
+        """A call is over: free its slot. Whether its result counts."""
+        if work.state not in {"running", "cancelled", "abandoned"}:
+            return False
+        self._occupied -= 1
+        key = id(work)
+        counts = work.state != "abandoned" and key in self._works
+        self._running -= len(work.items) if counts else 0
+        self._timeouts.pop(key, None)
+        self._graces.pop(key, None)
+        if self._abandoned.pop(key, None) is not None:
+            self._stuck_since_ms = None
+        work.state = "ended"
+        return counts
+
+    def _decide(self, work: Work, now_ms: int) -> None:
+        """The records of a work are done."""
+        partition = self._partitions[work.partition]
+        for item in work.items:
+            partition.progress.done(item.number)
+        self.done_total += len(work.items)
+        if self.outbox is not None:
+            self.outbox.add(work, now_ms)
+        partition.unchecked += len(work.items)
+        if partition.marks_due:
+            self._check_marks(partition)
+        self._drop(partition, work, now_ms)
+
+    def _drop(self, partition: _Partition, work: Work, now_ms: int) -> None:
+        """A work is over, done or not: its lane goes on."""
+        if work.state == "waiting":
+            self._waiting_retry -= len(work.items)
+        del self._works[id(work)]
+        partition.busy.discard(id(work))
+        self._release(partition, work.items)
+        lane: _Lane = work.lane
+        lane.busy = False
+        if lane.waiting:
+            self._startable_lanes += 1
+            self._queue(partition, lane, now_ms)
+        elif partition.lanes.get(lane.key) is lane:
+            del partition.lanes[lane.key]
+
+    def _release(self, partition: _Partition, items: Sequence[Item]) -> None:
+        for item in items:
+            del partition.in_hand[item.number]
+        size = sum([item.size for item in items])
+        partition.held_bytes -= size
+        self._held -= len(items)
+        self._held_bytes -= size
+
+    def _check_marks(self, partition: _Partition) -> None:
+        """Let nothing start above what the marks can hold, once they are three quarters full."""
+        partition.unchecked = 0
+        progress = partition.progress
+        bytes_max = self._metadata_bytes
+        partition.gated_below = None
+        if progress.runs * 8 > bytes_max:  # a run takes at most some bytes: most of the time that tells enough
+            low, done = progress.low_mark, progress.done_beyond
+            text, whole = encode_marks(low, done, bytes_max=bytes_max)
+            if not whole or len(text) * 4 > bytes_max * 3:
+                partition.close_gate(done[-1][1])
+
+    # --- time
+
+    def tick(self, now_ms: int) -> None:
+        """Do what is due: retries, time-outs, batches."""
+        while (first := _first(self._timeouts)) is not None and first[0] <= now_ms:
+            self._time_out(first[1], now_ms)
+        while (first := _first(self._graces)) is not None and first[0] <= now_ms:
+            self._abandon(first[1], now_ms)
+        if self._stuck_since_ms is not None and now_ms >= self._stuck_since_ms + self._limits.grace_ms:
+            self._stuck_since_ms = None
+            self._effects.append(Give(min(self._abandoned.values(), key=lambda each: each.started_ms)))
+        while self._batches and self._batches[0][0] <= now_ms:
+            _, tie, partition, lane = heapq.heappop(self._batches)
+            if lane.batch == tie and lane.waiting and self._partitions.get(partition.name) is partition:
+                self._queue(partition, lane, now_ms)
+        self._start(now_ms)
+
+    def next_due_ms(self) -> int | None:
+        """When `tick` is due next; None if nothing waits for time."""
+        full = self._occupied >= self._limits.concurrency or self._held_up
+        dues = [heap[0][0] for heap in (() if full else self._retries, self._batches) if heap]
+        dues += [first[0] for first in (_first(self._timeouts), _first(self._graces)) if first is not None]
+        if self._stuck_since_ms is not None:
+            dues.append(self._stuck_since_ms + self._limits.grace_ms)
+        return min(dues, default=None)
+
+    def _time_out(self, work: Work, now_ms: int) -> None:
+        if self._limits.cancellable:
+            self._cancel(work)
+            work.timed_out = True
+            self._graces[id(work)] = (now_ms + self._limits.grace_ms, work)
+            return
+        self._abandon(work, now_ms)
+
+    def _cancel(self, work: Work) -> None:
+        if work.state == "running":
+            work.state = "cancelled"
+            self._timeouts.pop(id(work), None)
+            self._effects.append(Cancel(work))
+
+    def _abandon(self, work: Work, now_ms: int) -> None:
+        """A call does not end: decide its record as timed out, and let its slot wait for the call."""
+        work.state = "abandoned"
+        self._timeouts.pop(id(work), None)
+        self._graces.pop(id(work), None)
+        self.abandoned_total += 1
+        self._abandoned[id(work)] = work
+        if id(work) in self._works:
+            # The record goes on in a new work, as the abandoned one still has its slot.
+            partition = self._partitions[work.partition]
+            follower = Work(
+                work.items,
+                work.partition,
+                work.generation,
+                attempt=work.attempt,
+                first_started_ms=work.first_started_ms,
+                started_ms=work.started_ms,
+                lane=work.lane,
+                state="ended",
+            )
+            self._running -= len(work.items)
+            del self._works[id(work)]
+            partition.busy.discard(id(work))
+            self._works[id(follower)] = follower
+            partition.busy.add(id(follower))
+            self._waiting_dead_letter += len(work.items)
+            self._effects.append(Failed(follower, TimeoutError("the handler did not end in time")))
+        self._look_if_stuck(now_ms)
+
+    def _look_if_stuck(self, now_ms: int) -> None:
+        if self._stuck_since_ms is None and len(self._abandoned) >= self._limits.concurrency:
+            self._stuck_since_ms = now_ms
+
+    # --- back-pressure
+
+    def pauses(self) -> tuple[set[NamedPartition], set[NamedPartition]]:
+        """Partitions to pause and to resume now; they count as paused and resumed from this call on.
+
+        A full buffer alone pauses nothing: while all slots are taken, nothing is read (`may_read`), and librdkafka
+        would drop what it has fetched of a paused partition. If slots are free and nothing can start, records wait for
+        earlier ones: the partitions that fill the buffer are paused, so that the others are read.
+        """
+        may_read, count = self.may_read, max(1, len(self._partitions))
+        share = max(1, self._limits.buffer // count)
+        share_bytes = max(1, self._limits.buffer_bytes // count)
+        pause, resume = set(), set()
+        for name, partition in self._partitions.items():
+            if name in self._paused:
+                if partition.held * 2 <= share and partition.held_bytes * 2 <= share_bytes:
+                    resume.add(name)
+            elif not may_read and self._starved and (partition.held >= share or partition.held_bytes >= share_bytes):
+                pause.add(name)
+        if len(self._paused) + len(pause) - len(resume) >= len(self._partitions):
+            pause = set()  # nothing would be read anyway
+        self._paused.update(pause)
+        self._paused.difference_update(resume)
+        return pause, resume
+
+    @property
+    def _starved(self) -> bool:
+        return self._occupied < self._limits.concurrency
+
+    @property
+    def may_read(self) -> bool:
+        """Whether records should be read: there is room, or slots are free and some partitions are not paused."""
+        limits = self._limits
+        if self._full:
+            self._full = self._held * 4 > limits.buffer * 3 or self._held_bytes * 4 > limits.buffer_bytes * 3
+        else:
+            self._full = self._held >= limits.buffer or self._held_bytes >= limits.buffer_bytes
+        return not self._full or (self._starved and bool(self._paused) and len(self._paused) < len(self._partitions))
+
+    @property
+    def room(self) -> int:
+        """How many more records fit."""
+        return self._limits.buffer - self._held
+
+    @property
+    def empty(self) -> bool:
+        """Whether no record is in hand."""
+        return not self._held
+
+    @property
+    def paused(self) -> frozenset[NamedPartition]:
+        """Partitions that `pauses` has paused."""
+        return frozenset(self._paused)
+
+    # --- commits
+
+    def to_commit(self, names: Iterable[NamedPartition] | None = None) -> dict[NamedPartition, OffsetAndMetadata]:
+        """What to commit now: partitions with progress since the last commit that `committed` confirmed."""
+        offsets = {}
+        for name in self._partitions if names is None else names:
+            partition = self._partitions.get(name)
+            if partition is None:
+                continue
+            low = partition.progress.low_mark
+            if low < 0:
+                continue
+            marks = self._marks(partition)
+            if (low, marks) != partition.committed:
+                partition.committing = (low, marks)
+                offsets[name] = OffsetAndMetadata(low, metadata=marks)
+        return offsets
+
+    def _marks(self, partition: _Partition) -> str:
+        progress = partition.progress
+        return encode_marks(progress.low_mark, progress.done_beyond, bytes_max=self._metadata_bytes)[0]
+
+    def shorten_marks(self) -> bool:
+        """The broker refused a commit's metadata as too long. Whether a shorter one can be tried."""
+        if not self._metadata_bytes:
+            return False
+        half = self._metadata_bytes // 2
+        self._metadata_bytes = half if half >= _METADATA_BYTES_MIN else 0
+        return True
+
+    def committed(self, offsets: Iterable[NamedPartition]) -> None:
+        """The last `to_commit` of these partitions was accepted."""
+        for name in offsets:
+            partition = self._partitions.get(name)
+            if partition is not None and partition.committing is not None:
+                partition.committed = partition.committing
+
+    def low_marks(self) -> dict[NamedPartition, int]:
+        """The first offset of each partition that is not done, or whose result is in no transaction."""
+        marks = {}
+        for name, partition in self._partitions.items():
+            low = partition.progress.low_mark
+            if self.outbox is not None and self.outbox.holds(name):
+                low = partition.began if partition.committed is None else partition.committed[0]
+            if low >= 0:
+                marks[name] = low
+        return marks
+
+    # --- transactions
+
+    def slice_due_ms(self) -> int | None:
+        """When the next transaction is due; None if nothing waits for one, or without transactions."""
+        return None if self.outbox is None else self.outbox.due_ms
+
+    def take_slice(self, now_ms: int) -> Slice | None:
+        """What the next transaction is to hold; `slice_ended` must follow.
+
+        None if there is nothing, or while another one is being written.
+        """
+        assert self.outbox is not None
+        if self.outbox.writing:
+            return None
+        taken = self.outbox.take()
+        works: list[Work] = []
+        held_back: list[Work] = []
+        offsets: dict[NamedPartition, OffsetAndMetadata] = {}
+        for name, partition in self._partitions.items():
+            if partition.progress.low_mark < 0:
+                continue
+            own = [work for work in taken if work.partition == name]
+            at, late = cover(partition.progress, own, bytes_max=self._metadata_bytes)
+            held_back += late
+            works += [work for work in own if work not in late]
+            if at is None:
+                continue
+            commit = (at.offset, at.metadata)
+            if commit != partition.committed:
+                partition.committing = commit
+                offsets[name] = at
+        self.outbox.send(works, held_back=held_back)
+        self._start(now_ms)
+        if not works and not offsets:
+            self.outbox.committed()
+            return None
+        return Slice(works, offsets)
+
+    def slice_ended(self, slice_: Slice, now_ms: int, *, again_in_ms: int | None = None) -> None:
+        """Its transaction was committed; or aborted, and is to be written again after *again_in_ms*."""
+        assert self.outbox is not None
+        if again_in_ms is None:
+            self.committed(slice_.offsets)
+            self.outbox.committed()
+        else:
+            self.outbox.aborted(again_ms=now_ms + again_in_ms)
+        self._start(now_ms)
+
+    # --- the end
+
+    def stop(self) -> None:
+        """Start nothing more. Records that wait to be tried again are not done."""
+        self.stopping = True
+        self._retries.clear()
+        for work in [work for work in self._works.values() if work.state == "waiting"]:
+            self._drop(self._partitions[work.partition], work, 0)
+
+    def running(self) -> Sequence[Work]:
+        """Calls that run and count."""
+        return [work for work in self._works.values() if work.state in {"running", "cancelled"}]
+
+    def first_in_hand(self) -> Sequence[Item]:
+        """Of each partition the first record in hand. From any thread, as `status`."""
+        return [item for each in list(self._partitions.values()) if (item := each.first) is not None]
+
+    def status(self, now_ms: int) -> ProcessingStatus:
+        """What is in hand, and why it waits. From any thread. It looks at one record of each partition.
+
+        Without the GIL ``list()`` of a dict's values is one step; ``tuple()`` is not.
+        """
+        waiting = self._held - self._running - self._waiting_retry - self._waiting_dead_letter
+        oldest = min(self.first_in_hand(), key=lambda item: item.taken_ms, default=None)
+        return ProcessingStatus(
+            running=self._running,
+            waiting_slot=self._startable_lanes,
+            waiting_lane=max(0, waiting - self._startable_lanes),
+            waiting_retry=self._waiting_retry,
+            waiting_dead_letter=self._waiting_dead_letter,
+            paused=len(self._paused),
+            oldest=None if oldest is None else (*oldest.partition, oldest.offset),
+            oldest_s=0.0 if oldest is None else (now_ms - oldest.taken_ms) / 1000,
+            done=self.done_total,
+            retries=self.retries_total,
+            dead_letters=self.dead_letters_total,
+            skipped=self.skipped_total,
+            abandoned=self.abandoned_total,
+        )
+
+
+def _first(calls: OrderedDict[int, tuple[int, Work]]) -> tuple[int, Work] | None:
+    return next(iter(calls.values())) if calls else None

@@ -1,0 +1,161 @@
+"""What the core of ``process()`` is told, and what it asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextvars import ContextVar
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+
+from kip848_client.common.model import NamedPartition
+
+Order: TypeAlias = Literal["key", "partition", "none"]
+
+
+class Item(msgspec.Struct, eq=False):
+    """A delivered record.
+
+    Attributes:
+        lane: records of one partition with the same lane are handled one after the other; None has no order.
+        size: in bytes, of key and value.
+        record: opaque.
+        original: key and value as they were fetched, if a deserializer has opened them.
+    """
+
+    partition: NamedPartition
+    offset: int
+    lane: object
+    size: int
+    record: Any
+    number: int = -1
+    """Of its `Progress`."""
+    taken_ms: int = 0
+    original: tuple[Any, Any] | None = None
+
+
+class Work(msgspec.Struct, eq=False):
+    """What one call of the handler gets: a record, or with ``batch`` several of one lane.
+
+    Attributes:
+        attempt: 1 for the first call.
+        generation: of its partition; a work of an earlier one is forgotten.
+        state: ``cancelled``: it should end; ``abandoned``: its record is decided, and its slot waits for its end.
+    """
+
+    items: Sequence[Item]
+    partition: NamedPartition
+    generation: int
+    attempt: int = 1
+    started_ms: int = 0
+    first_started_ms: int = 0
+    state: Literal["waiting", "running", "cancelled", "abandoned", "ended"] = "waiting"
+    lane: Any = None
+    timed_out: bool = False
+    """It is cancelled because it took too long, which counts as a failure."""
+    asks: bool = False
+    """Its handler calls `processing_cancelled`."""
+    outputs: Any = None
+    """What its call has produced, for ``process(transactional=...)``."""
+    heeded: bool = False
+    """Its handler was told to end, so that its result says nothing."""
+
+    @property
+    def records(self) -> list[Any]:
+        """What the handler is given."""
+        return [item.record for item in self.items]
+
+
+HANDLING: Final[ContextVar[tuple[object, Work] | None]] = ContextVar("kip848_handling", default=None)
+"""Inside a handler: the processor that called it, and for what."""
+
+
+def processing_cancelled() -> bool:
+    """Inside a handler of ``process()``: whether it should end, because its result will not count.
+
+    True once a task would be cancelled: ``timeout_s`` is over, or the partition goes to another member and ``drain_s``
+    is over, or process() ends and ``grace_s`` is over, or the partition was lost. A handler in a thread cannot be
+    cancelled, so a long one asks now and then, and returns or raises. Its records are then not done, whatever it
+    returns: the next owner handles them, or after ``timeout_s`` they count as failed.
+
+    Always False outside of handlers, and for handlers in other processes.
+    """
+    handling = HANDLING.get()
+    if handling is None:
+        return False
+    work = handling[1]
+    work.asks = True
+    if work.state == "running":
+        return False
+    work.heeded = True
+    return True
+
+
+class Start(msgspec.Struct, frozen=True):
+    """Call the handler."""
+
+    work: Work
+
+
+class Cancel(msgspec.Struct, frozen=True):
+    """Let a running handler end; `Processing.ended` is awaited."""
+
+    work: Work
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """A call failed: it is to be made again, or its dead letter sent, or processing stops."""
+
+    work: Work
+    error: BaseException
+
+
+class Give(msgspec.Struct, frozen=True):
+    """All slots are taken by handlers that do not end: nothing can go on."""
+
+    work: Work
+    """The oldest one."""
+
+
+Effect: TypeAlias = Start | Cancel | Failed | Give
+
+
+class ProcessingStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``process()`` is at: ``consumer.processing_status()``.
+
+    Attributes:
+        running: handlers that run.
+        waiting_slot: records that wait for a free slot.
+        waiting_lane: records that wait for an earlier one of their key or partition.
+        waiting_retry: records that wait to be tried again.
+        waiting_dead_letter: records whose dead letter is not acknowledged yet.
+        paused: partitions that are not fetched, because their records wait here.
+        oldest: topic, partition and offset of the record in hand that was taken first; None without one.
+        oldest_s: how long it has been in hand, in seconds.
+        lag_s: age in seconds, by its timestamp, of the oldest record that is not done; 0 without one.
+        done: records done since the start, with those in dead letters and skipped ones.
+        retries: calls of the handler that followed a failed one.
+        dead_letters: records in dead letters.
+        skipped: failed records that ``on_error="skip"`` counted as done.
+        abandoned: calls that did not end when they should have.
+    """
+
+    running: int
+    waiting_slot: int
+    waiting_lane: int
+    waiting_retry: int
+    waiting_dead_letter: int
+    paused: int
+    oldest: tuple[str, int, int] | None
+    oldest_s: float
+    done: int
+    retries: int
+    dead_letters: int
+    skipped: int
+    abandoned: int
+    lag_s: float = 0.0
+
+    @property
+    def in_hand(self) -> int:
+        """Records that were taken and are not done."""
+        return self.running + self.waiting_slot + self.waiting_lane + self.waiting_retry + self.waiting_dead_letter

@@ -1,0 +1,16 @@
+"""ConsumerGroupPrepareAssignment: a member asks for what its client-side assignor needs. Not in Apache Kafka."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kip848_client.testing.broker.apis._groups import to_group_coordinator
+from kip848_client.testing.broker.apis._permissions import read_group
+from kip848_client.wire.api_keys import ApiKey
+
+API_KEY: Final = ApiKey.CONSUMER_GROUP_PREPARE_ASSIGNMENT
+VERSIONS: Final = (0, 0)
+EXTENSION: Final = "client_assignors"
+
+requires: Final = read_group
+handle = to_group_coordinator

@@ -1,0 +1,189 @@
+"""DescribeConfigs (32): the settings of topics, this broker and groups, and where each comes from.
+
+Version 3 adds types (and documentation, which is not kept here).
+
+Source:
+    apache/kafka ``ConfigHelper.describeConfigs``; KIP-848 for groups (resource type 32).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from kip848_client.errors import BrokerError, ErrorCode
+from kip848_client.testing.broker.apis._budget import DESCRIBED_MAX, Budget
+from kip848_client.testing.broker.apis._configs import (
+    ConfigResourceType,
+    ConfigSource,
+    Source,
+    broker_sources,
+    check_group_name,
+    check_node_id,
+    topic_of,
+    topic_sources,
+    type_of,
+    unsupported,
+)
+from kip848_client.testing.broker.apis._permissions import each_config
+from kip848_client.testing.broker.client_telemetry import SUBSCRIPTION_DEFAULTS
+from kip848_client.testing.broker.cluster.live_settings import ALL_NODES, LIVE_SETTINGS
+from kip848_client.testing.broker.metadata.acls import Operation
+from kip848_client.testing.broker.net.context import RequestContext, Slices
+from kip848_client.testing.broker.state import BrokerState
+from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+API_KEY: Final = ApiKey.DESCRIBE_CONFIGS
+VERSIONS: Final = (1, 4)
+
+requires: Final = each_config(Operation.DESCRIBE_CONFIGS)
+
+
+class _Entry(NamedTuple):
+    """A setting: where it is set, the value in force first, and the default last."""
+
+    synonyms: tuple[Source, ...]
+    read_only: bool = False
+    shows_default: bool = True
+
+
+def handle(broker: BrokerState, request: DescribeConfigsRequest, context: RequestContext) -> Slices:
+    """Describe each resource; one that cannot be described carries its own error.
+
+    A resource that is named twice is described once, with the keys that were named last.
+    """
+    budget = Budget(DESCRIBED_MAX)
+    wanted = {(resource.resource_type, resource.resource_name): resource for resource in request.resources}
+    results = []
+    for resource in wanted.values():
+        results.append(_describe(broker, context.node_id, resource, budget, with_synonyms=request.include_synonyms))
+        yield
+    return DescribeConfigsResponse(results=tuple(results))
+
+
+def _describe(
+    broker: BrokerState, node_id: int, asked: DescribeConfigsResource, budget: Budget, *, with_synonyms: bool
+) -> DescribeConfigsResult:
+    try:
+        budget.take()
+        entries = _entries(broker, node_id, asked)
+    except BrokerError as error:
+        return DescribeConfigsResult(
+            error_code=error.code,
+            error_message=str(error),
+            resource_type=asked.resource_type,
+            resource_name=asked.resource_name,
+        )
+    keys = frozenset(asked.configuration_keys or entries)
+    return DescribeConfigsResult(
+        error_code=ErrorCode.NONE,
+        error_message="",  # not null: Kafka's word for success here
+        resource_type=asked.resource_type,
+        resource_name=asked.resource_name,
+        configs=tuple(
+            _result(name, entry, with_synonyms=with_synonyms) for name, entry in sorted(entries.items()) if name in keys
+        ),
+    )
+
+
+def _entries(broker: BrokerState, node_id: int, asked: DescribeConfigsResource) -> Mapping[str, _Entry]:
+    match asked.resource_type:
+        case ConfigResourceType.TOPIC:
+            return _topic_entries(broker, node_id, asked.resource_name)
+        case ConfigResourceType.BROKER:
+            return _broker_entries(broker, node_id, asked.resource_name)
+        case ConfigResourceType.BROKER_LOGGER:
+            check_node_id(node_id, asked.resource_name)
+            return {}
+        case ConfigResourceType.CLIENT_METRICS:
+            return _subscription_entries(broker, asked.resource_name)
+        case ConfigResourceType.GROUP:
+            return _group_entries(broker, node_id, asked.resource_name)
+        case _:
+            raise unsupported(asked.resource_type)
+
+
+def _topic_entries(broker: BrokerState, node_id: int, name: str) -> Mapping[str, _Entry]:
+    offsets = broker.offsets_topic.described
+    own = (offsets if name == offsets.name else topic_of(broker.topics, name)).configs
+    return {key: _Entry(sources) for key, sources in topic_sources(broker, node_id, own).items()}
+
+
+def _broker_entries(broker: BrokerState, node_id: int, name: str) -> Mapping[str, _Entry]:
+    if name == ALL_NODES:
+        return {
+            key: _Entry((Source(key, value, ConfigSource.DYNAMIC_DEFAULT_BROKER),))
+            for key, value in broker.settings.changed(ALL_NODES).items()
+        }
+    check_node_id(node_id, name)
+    return _identity(broker, node_id) | {
+        key: _Entry(broker_sources(broker, node_id, key), read_only=key not in LIVE_SETTINGS)
+        for key in broker.config.properties()
+    }
+
+
+def _identity(broker: BrokerState, node_id: int) -> dict[str, _Entry]:
+    """Id and addresses of a node, which are no settings of the broker here. A listener is named by its number."""
+    listeners = ",".join(
+        f"CLIENTS{number or ''}://{host}:{port}" for number, (host, port) in enumerate(broker.nodes[node_id].endpoints)
+    )
+    found = {"node.id": str(node_id), "advertised.listeners": listeners}
+    return {
+        name: _Entry((Source(name, value, ConfigSource.STATIC_BROKER),), read_only=True)
+        for name, value in found.items()
+    }
+
+
+def _group_entries(broker: BrokerState, node_id: int, group_id: str) -> Mapping[str, _Entry]:
+    check_group_name(group_id)
+    own = broker.groups.config_overrides(group_id)
+    return {
+        key: _Entry(
+            ((Source(key, own[key], ConfigSource.DYNAMIC_GROUP),) if key in own else ())
+            + (
+                broker_sources(broker, node_id, f"group.{key}")
+                if f"group.{key}" in broker.settings.default_properties
+                else (Source(key, default, ConfigSource.DEFAULT),)
+            )
+        )
+        for key, default in broker.groups.config_defaults().items()
+    }
+
+
+def _subscription_entries(broker: BrokerState, name: str) -> Mapping[str, _Entry]:
+    if not name:
+        raise BrokerError("Client metrics subscription name must not be empty", code=ErrorCode.INVALID_REQUEST)
+    own = broker.telemetry.subscriptions.get(name)
+    return {
+        key: _Entry(
+            ((Source(key, own[key], ConfigSource.DYNAMIC_CLIENT_METRICS),) if key in own else ())
+            + (Source(key, default, ConfigSource.DEFAULT),),
+            shows_default=False,
+        )
+        for key, default in SUBSCRIPTION_DEFAULTS.items()
+    }
+
+
+def _result(name: str, entry: _Entry, *, with_synonyms: bool) -> DescribeConfigsResourceResult:
+    in_force, default = entry.synonyms[0], entry.synonyms[-1]
+    return DescribeConfigsResourceResult(
+        name=name,
+        value=in_force.value,
+        read_only=entry.read_only,
+        config_source=in_force.source,
+        synonyms=tuple(
+            DescribeConfigsSynonym(name=each.name, value=each.value, source=each.source)
+            for each in (entry.synonyms if with_synonyms else ())
+            if entry.shows_default or each.source != ConfigSource.DEFAULT
+        ),
+        config_type=type_of(name, default.value),
+        documentation=None,
+    )

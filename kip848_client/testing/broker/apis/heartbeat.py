@@ -1,0 +1,15 @@
+"""Heartbeat (12): a member of a classic group lives."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kip848_client.testing.broker.apis._groups import to_group_coordinator
+from kip848_client.testing.broker.apis._permissions import read_group
+from kip848_client.wire.api_keys import ApiKey
+
+API_KEY: Final = ApiKey.HEARTBEAT
+VERSIONS: Final = (0, 4)
+
+requires: Final = read_group
+handle = to_group_coordinator

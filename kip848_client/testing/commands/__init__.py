@@ -1,0 +1,1 @@
+"""``kip848 broker`` and ``kip848 simulate``; `cli` lists them."""

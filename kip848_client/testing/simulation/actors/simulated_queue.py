@@ -1,0 +1,476 @@
+"""Members of a share group that work through one partition: the production cores of a share partition, and Q1 to Q4.
+
+`play_queue` plays one run of a scenario with jobs. The node that leads the partition crashes and returns with what it
+kept; members crash, hang until their locks end, lose connections before and after a request counts, and say about each
+job something else. `Ledger` knows from the answers alone who has which job.
+
+Does not own: the protocol (`share_partitions`), the members of the group, which are its coordinator's.
+"""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from kip848_client.errors import BrokerError, ErrorCode
+from kip848_client.testing.share_partitions.settings import ShareSettings
+from kip848_client.testing.share_partitions.share_partition import (
+    AcknowledgementBatch,
+    AcknowledgeType,
+    AcquiredRecords,
+    Change,
+    OffsetRange,
+    RecordState,
+    SharePartition,
+)
+from kip848_client.testing.share_partitions.share_sessions import (
+    FINAL_EPOCH,
+    OPENING_EPOCH,
+    ReadPartition,
+    ShareSessions,
+)
+from kip848_client.testing.share_partitions.share_state import ShareKey, ShareRecord, ShareStates
+from kip848_client.testing.simulation.virtual.scenario import Scenario
+from kip848_client.testing.simulation.virtual.scheduler import Scheduler, Timer
+from kip848_client.testing.simulation.virtual.violation import fail
+from kip848_client.wire.messages.share_state_records import decode_share_state_record, encode_share_state_record
+
+_KEY: Final = ShareKey("workers", uuid.UUID(int=1), 0)
+_READ: Final = ReadPartition(_KEY.topic_id, _KEY.partition)
+_WORDS: Final = (AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT, AcknowledgeType.RENEW)
+_WEIGHTS: Final = (80, 10, 4, 6)
+_UPDATES_PER_SNAPSHOT: Final = 7
+_DISK_FULL: Final = 0.01
+"""Part of the changes that cannot be kept."""
+
+
+class Ledger:
+    """Who has which job, by the answers that were given: Q1, Q2 and Q4."""
+
+    def __init__(self, *, delivery_count_limit: int) -> None:
+        self._limit: Final = delivery_count_limit
+        self._holders: Final[dict[int, tuple[str, int]]] = {}
+        self._counts: Final[dict[int, int]] = {}
+        self.done: Final[dict[int, str]] = {}
+        """Jobs that are accepted, archived or deleted, and which of it."""
+
+    def acquired(self, member: str, records: Iterable[AcquiredRecords], *, now_ms: int, until_ms: int) -> None:
+        """A member got jobs."""
+        for first, last, count in records:
+            for offset in range(first, last + 1):
+                holder, held_until_ms = self._holders.get(offset, ("", 0))
+                if held_until_ms > now_ms:
+                    fail(
+                        "Q1", f"{member} gets the job {offset}, which {holder} has for {held_until_ms - now_ms} ms more"
+                    )
+                if offset in self.done:
+                    fail("Q2", f"{member} gets the job {offset}, which is {self.done[offset]}")
+                if not self._counts.get(offset, 1) <= count <= self._limit:
+                    fail(
+                        "Q4",
+                        f"delivery {count} of the job {offset} follows delivery {self._counts.get(offset, 0)}, "
+                        f"and there may be {self._limit}",
+                    )
+                self._holders[offset] = member, until_ms
+                self._counts[offset] = count
+
+    def acknowledged(self, member: str, offset: int, kind: int, *, now_ms: int, until_ms: int) -> None:
+        """What a member said about a job counts."""
+        holder, held_until_ms = self._holders.get(offset, ("", 0))
+        if holder != member or held_until_ms < now_ms:
+            fail("Q1", f"{member} may say {AcknowledgeType(kind).name} about the job {offset}, which it does not have")
+        if kind == AcknowledgeType.RENEW:
+            self._holders[offset] = member, until_ms
+        else:
+            del self._holders[offset]
+
+    def expired(self, change: Change, *, now_ms: int) -> None:
+        """Locks have ended."""
+        for first, last, _, _ in change.batches:
+            for offset in range(first, last + 1):
+                holder, held_until_ms = self._holders.get(offset, ("", 0))
+                if held_until_ms > now_ms:
+                    fail("Q1", f"the lock of {holder} on the job {offset} ends at {now_ms}, and not at {held_until_ms}")
+
+    def changed(self, change: Change) -> None:
+        """Records were freed or are done with."""
+        for first, last, state, _ in change.batches:
+            for offset in range(first, last + 1):
+                self._holders.pop(offset, None)
+                if state.is_terminal or state is RecordState.ARCHIVING:
+                    self.done[offset] = state.name.lower()
+
+    def lost_memory(self) -> None:
+        """The leader crashed: what was acquired is free."""
+        self._holders.clear()
+
+    def deleted(self, before: int) -> None:
+        """Retention took the first jobs away; who has one may still say something about it."""
+        for offset in range(before):
+            self.done.setdefault(offset, "deleted")
+
+
+class Leader:
+    """The node that leads the partition: its memory ends with a crash, what it kept does not."""
+
+    def __init__(self, scheduler: Scheduler, ledger: Ledger, *, settings: ShareSettings) -> None:
+        self._scheduler: Final = scheduler
+        self._rng: Final = scheduler.random("leader")
+        self._ledger: Final = ledger
+        self._settings: Final = settings
+        self._kept: Final[list[tuple[bytes, bytes | None]]] = []
+        self._states = ShareStates(updates_per_snapshot=_UPDATES_PER_SNAPSHOT)
+        self._log: Final[list[OffsetRange]] = []
+        self._log_start = 0
+        self._timer: Timer | None = None
+        self.healed = False
+        self.life: int = 0
+        self._keep(self._states.initialize(_KEY, state_epoch=1, start_offset=0, wall_ms=0))
+        self._begin()
+
+    @property
+    def end_offset(self) -> int:
+        """The offset of the next job."""
+        return self._log[-1].last + 1 if self._log else 0
+
+    def is_done(self) -> bool:
+        """Whether every job is done with."""
+        return self.partition.start_offset == self.end_offset
+
+    def produce(self) -> None:
+        """Write a batch of jobs."""
+        self._log.append(OffsetRange(self.end_offset, self.end_offset + self._rng.randint(0, 9)))
+
+    def delete(self) -> None:
+        """Retention deletes the first batch."""
+        if len(self._log) > 1:
+            self._log_start = self._log.pop(0).last + 1
+            self._ledger.deleted(self._log_start)
+
+    def crash(self) -> None:
+        """Forget what is in memory only, and begin again."""
+        self.life += 1
+        self._scheduler.note("leader", "coordinator_crashed")
+        again = ShareStates(updates_per_snapshot=_UPDATES_PER_SNAPSHOT)
+        for record in self._kept:
+            again.replay(decode_share_state_record(*record))
+        if again.get(_KEY) != self._states.get(_KEY):
+            fail("Q3", f"the records kept lead to {again.get(_KEY)}, the leader had {self._states.get(_KEY)}")
+        self._states = again
+        self._ledger.lost_memory()
+        self._begin()
+
+    # --- requests
+
+    def fetch(
+        self, member: str, *, epoch: int, said: list[AcknowledgementBatch], connection_id: int, most: int, limit: bool
+    ) -> list[AcquiredRecords]:
+        """Acknowledge, then acquire.
+
+        Raises:
+            BrokerError: as the cores; COORDINATOR_NOT_AVAILABLE: it could not be kept.
+        """
+        self.sessions.fetch(
+            _KEY.group_id,
+            member,
+            epoch=epoch,
+            named=(_READ,) if epoch == OPENING_EPOCH else (),
+            forgotten=(),
+            acknowledges=bool(said),
+            connection_id=connection_id,
+        )
+        self._acknowledge(member, said)
+        partition, now_ms = self.partition, self._scheduler.now_ms
+        partition.log_start_moved(self._log_start)
+        if not partition.can_acquire(self._settings):
+            return []
+        offset = partition.next_fetch_offset()
+        acquired = partition.acquire(
+            member,
+            [batch for batch in self._log if batch.last >= offset][:6],
+            fetch_offset=offset,
+            max_records=most,
+            batch_size=5,
+            record_limit=limit,
+            settings=self._settings,
+            now_ms=now_ms,
+        )
+        until_ms = now_ms + self._settings.record_lock_duration_ms
+        self._ledger.acquired(member, acquired, now_ms=now_ms, until_ms=until_ms)
+        self._arm()
+        return acquired
+
+    def acknowledge(self, member: str, *, epoch: int, said: list[AcknowledgementBatch]) -> None:
+        """Acknowledge, and end the session with the last epoch.
+
+        Raises:
+            BrokerError: as `fetch`.
+        """
+        self.sessions.acknowledge(_KEY.group_id, member, epoch=epoch)
+        self._acknowledge(member, said)
+        if epoch == FINAL_EPOCH and self.sessions.end(_KEY.group_id, member) is not None:
+            self._free(self.partition.release(member, settings=self._settings))
+
+    def connection_gone(self, connection_id: int) -> None:
+        """Free what a member had."""
+        gone = self.sessions.connection_gone(connection_id)
+        if gone.ended is not None:
+            self._free(self.partition.release(gone.ended.member_id, settings=self._settings))
+
+    # --- internals
+
+    def _begin(self) -> None:
+        state, record = self._states.read(_KEY, leader_epoch=self.life, wall_ms=0)
+        if record is not None:
+            self._keep(record)
+        self.sessions: ShareSessions = ShareSessions(sessions_max=100)
+        self.partition: SharePartition = SharePartition(
+            start_offset=state.start_offset,
+            state_epoch=state.state_epoch,
+            leader_epoch=self.life,
+            batches=state.batches,
+        )
+        for dead in self.partition.archiving():
+            self._free(self.partition.archived(dead))
+
+    def _acknowledge(self, member: str, said: list[AcknowledgementBatch]) -> None:
+        if not said:
+            return
+        start, now_ms = self.partition.start_offset, self._scheduler.now_ms
+        change = self.partition.acknowledge(member, said, settings=self._settings, now_ms=now_ms)
+        if self._write(change):
+            until_ms = now_ms + self._settings.record_lock_duration_ms
+            for batch in said:
+                for offset in range(max(batch.first_offset, start), batch.last_offset + 1):
+                    kind = batch.types[0]
+                    self._ledger.acknowledged(member, offset, kind, now_ms=now_ms, until_ms=until_ms)
+            self._ledger.changed(change)
+            self._settle(change)
+        else:
+            self.partition.settle(change, kept=False)
+            raise BrokerError("the disk is full", code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    def _free(self, change: Change) -> None:
+        self._write(change, always=True)
+        self._ledger.changed(change)
+        self._settle(change)
+
+    def _settle(self, change: Change) -> None:
+        self.partition.settle(change, kept=True)
+        for dead in change.dead_letters:
+            self._free(self.partition.archived(dead))
+        self._arm()
+
+    def _write(self, change: Change, *, always: bool = False) -> bool:
+        if not change.batches:
+            return True
+        if not always and not self.healed and self._rng.random() < _DISK_FULL:
+            self._scheduler.note("leader", "disk_full")
+            return False
+        partition = self.partition
+        record = self._states.write(
+            _KEY,
+            change.batches,
+            state_epoch=partition.state_epoch,
+            leader_epoch=partition.leader_epoch,
+            start_offset=partition.start_offset,
+            delivery_complete_count=partition.delivery_complete_count,
+            wall_ms=self._scheduler.now_ms,
+        )
+        self._keep(record)
+        return True
+
+    def _keep(self, record: ShareRecord) -> None:
+        self._kept.append(encode_share_state_record(*record))
+        self._states.replay(record)
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        due_ms = self.partition.deadline_ms()
+        if due_ms is not None:
+            self._timer = self._scheduler.call_in(max(due_ms - self._scheduler.now_ms, 0), self._expire)
+
+    def _expire(self) -> None:
+        self._scheduler.events += 1
+        self._timer = None
+        change = self.partition.expire(now_ms=self._scheduler.now_ms, settings=self._settings)
+        self._ledger.expired(change, now_ms=self._scheduler.now_ms)
+        self._free(change)
+
+
+class QueueMember:
+    """One worker of the queue, from its start to its end."""
+
+    def __init__(self, queue: Queue, name: str) -> None:
+        self._queue: Final = queue
+        self.name: Final = name
+        self._rng: Final = queue.scheduler.random(name)
+        self._epoch = OPENING_EPOCH
+        self._connection_id = queue.new_connection()
+        self._jobs: list[int] = []
+        self.dead: bool = False
+        self._later(self._rng.randint(0, 300), self._work)
+
+    def crash(self) -> None:
+        """The process ends; the leader hears of it soon."""
+        self.dead = True
+        self._queue.scheduler.note(self.name, "crashed")
+        self._disconnect()
+
+    def _work(self) -> None:
+        rng, leader = self._rng, self._queue.leader
+        said = [] if self._epoch == OPENING_EPOCH else self._say()
+        kind = rng.random()
+        if self._epoch != OPENING_EPOCH and kind < 0.3:
+            epoch = self._epoch
+            last = not leader.healed and rng.random() < 0.05
+            self._send(lambda: leader.acknowledge(self.name, epoch=FINAL_EPOCH if last else epoch, said=said))
+            if last:
+                self._epoch, self._jobs = OPENING_EPOCH - 1, []
+            return
+        epoch, most, limit = self._epoch, rng.choice((1, 3, 8, 50)), rng.random() < 0.4
+
+        def fetch() -> None:
+            acquired = leader.fetch(
+                self.name, epoch=epoch, said=said, connection_id=self._connection_id, most=most, limit=limit
+            )
+            self._jobs += [offset for first, last, _ in acquired for offset in range(first, last + 1)]
+
+        self._send(fetch)
+
+    def _say(self) -> list[AcknowledgementBatch]:
+        """Something about some of the jobs."""
+        said = []
+        for offset in sorted(set(self._jobs)):
+            if self._rng.random() < 0.8:
+                weights = (1, 0, 0, 0) if self._queue.leader.healed else _WEIGHTS
+                (kind,) = self._rng.choices(_WORDS, weights)
+                said.append(AcknowledgementBatch(offset, offset, (kind,)))
+                if kind != AcknowledgeType.RENEW:
+                    self._jobs.remove(offset)
+        return said
+
+    def _send(self, request: Callable[[], None]) -> None:
+        """Let a request arrive, or its connection break before or after it counts."""
+        rng, queue = self._rng, self._queue
+        life, faults = queue.leader.life, queue.scenario.faults
+        lost, unanswered = (not queue.leader.healed and rng.random() < faults.loss for _ in range(2))
+
+        def arrive() -> None:
+            if self.dead:
+                return
+            queue.scheduler.events += 1
+            if lost or queue.leader.life != life:
+                queue.scheduler.note(self.name, "request_lost", api="ShareFetch")
+                self._reconnect()
+                return
+            try:
+                request()
+            except BrokerError as error:
+                queue.scheduler.note(self.name, "refused", code=error.code)
+                if error.code not in (ErrorCode.INVALID_RECORD_STATE, ErrorCode.COORDINATOR_NOT_AVAILABLE):
+                    self._reconnect()
+                    return
+                self._jobs.clear()
+            if unanswered:
+                queue.scheduler.note(self.name, "answer_lost", api="ShareFetch")
+                self._reconnect()
+                return
+            self._epoch += 1
+            self._later(self._think_ms(), self._work)
+
+        self._later(rng.randint(*faults.delay_ms), arrive)
+
+    def _think_ms(self) -> int:
+        if not self._queue.leader.healed and self._rng.random() < 0.08:  # the handler hangs until its locks end
+            hang_ms = self._queue.settings.record_lock_duration_ms + self._rng.randint(0, 500)
+            self._queue.scheduler.note(self.name, "application_stalls", ms=hang_ms)
+            return hang_ms
+        return self._rng.randint(0, 200)
+
+    def _reconnect(self) -> None:
+        self._disconnect()
+        self._connection_id = self._queue.new_connection()
+        self._epoch, self._jobs = OPENING_EPOCH, []
+        self._later(self._rng.randint(0, 300), self._work)
+
+    def _disconnect(self) -> None:
+        leader, life, connection_id = self._queue.leader, self._queue.leader.life, self._connection_id
+
+        def gone() -> None:
+            if leader.life == life:
+                leader.connection_gone(connection_id)
+
+        self._queue.scheduler.call_in(self._rng.randint(0, 100), gone)
+
+    def _later(self, delay_ms: int, action: Callable[[], None]) -> None:
+        self._queue.scheduler.call_in(delay_ms, lambda: None if self.dead else action())
+
+
+class Queue:
+    """The leader and the members of one run."""
+
+    def __init__(self, scenario: Scenario, scheduler: Scheduler) -> None:
+        self.scenario: Final = scenario
+        self.scheduler: Final = scheduler
+        self._rng: Final = scheduler.random("queue")
+        self._connections = 0
+        self.settings: Final = ShareSettings(
+            record_lock_duration_ms=self._rng.choice((1_000, 3_000)),
+            delivery_count_limit=self._rng.choice((2, 3, 5, 8)),
+            partition_max_record_locks=self._rng.choice((20, 60, 500)),
+            dead_letter_topic=self._rng.choice(("", "dlq.jobs")),
+        )
+        self.ledger: Final = Ledger(delivery_count_limit=self.settings.delivery_count_limit)
+        self.leader: Final = Leader(scheduler, self.ledger, settings=self.settings)
+        self._members = [QueueMember(self, f"member-{number}") for number in range(scenario.members)]
+        self._started = scenario.members
+
+    def new_connection(self) -> int:
+        """The number of a new connection."""
+        self._connections += 1
+        return self._connections
+
+    def play(self) -> None:
+        """Faults, then healing, and then every job must be done with within a bounded time."""
+        scenario, scheduler, rng = self.scenario, self.scheduler, self._rng
+        for number in range(scenario.jobs):
+            scheduler.call_in(rng.randrange(scenario.duration_ms), self.leader.produce)
+            if number % 20 == 0 and rng.random() < 0.2:
+                scheduler.call_in(rng.randrange(scenario.duration_ms), self.leader.delete)
+        self._plan(scenario.coordinator_crashes, self.leader.crash)
+        self._plan(scenario.crashes, self._replace)
+        scheduler.run_until(scenario.duration_ms)
+        self.leader.healed = True
+        limit_ms = 60_000 + 200 * self.leader.end_offset
+        if not scheduler.wait_until(self.leader.is_done, limit_ms):
+            left = self.leader.partition.in_flight()
+            fail("Q3", f"jobs are left {limit_ms} ms after the last fault: {left[:3]}")
+        if undone := [offset for offset in range(self.leader.end_offset) if offset not in self.ledger.done]:
+            fail("Q3", f"the start is at {self.leader.end_offset}, and the jobs {undone[:5]} were never done")
+
+    def _plan(self, rate: float, event: Callable[[], None]) -> None:
+        for _ in range(_expected(self._rng, rate * self.scenario.duration_ms / 1_000)):
+            self.scheduler.call_in(self._rng.randrange(self.scenario.duration_ms), event)
+
+    def _replace(self) -> None:
+        victim = self._rng.randrange(len(self._members))
+        self._members[victim].crash()
+        self._members[victim] = QueueMember(self, f"member-{self._started}")
+        self._started += 1
+
+
+def _expected(rng: random.Random, mean: float) -> int:
+    return int(mean) + (rng.random() < mean % 1)
+
+
+def play_queue(scenario: Scenario, scheduler: Scheduler) -> None:
+    """Play one run.
+
+    Raises:
+        InvariantViolation: Q1, Q2, Q3 or Q4.
+    """
+    Queue(scenario, scheduler).play()

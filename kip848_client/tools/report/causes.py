@@ -1,0 +1,255 @@
+"""Why partitions had no reader: from the departures and arrivals around that time, and the reasons of epochs.
+
+A cause that the log does not show is not guessed.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from typing import Final, Literal, NamedTuple, TypeVar
+
+from kip848_client.common.plain_text import counted
+from kip848_client.tools.report.figures import Handover, Rebalance
+from kip848_client.tools.report.lives import SESSION_MS_MAX, UNUSUAL_MS_MIN, Arrival, Departure
+from kip848_client.tools.report.summary import duration
+from kip848_client.tools.report.timeline import Timeline
+
+_AGAIN_MS: Final = 600_000.0
+"""A client that joins within this time after its departure is back."""
+MOVE_MS: Final = 10_000.0
+"""How long before a stand-still a coordinator that moved may have caused it."""
+NAMED: Final = 3
+_WORST: Final = ("died", "hung", "late poll", "restart", "left", "")
+_POLL_SHARE: Final = 0.9
+"""A member whose last commit was so much of max.poll.interval.ms before it went had not polled since."""
+_SESSION_SHARE: Final = 0.5
+"""A session begins with a heartbeat. The last commit may be later, by less than this share of the session."""
+_SILENT_MS_MIN: Final = 1_500.0
+"""Of KIP-848 groups records have no session; so short ones are not found."""
+_FLAPS: Final = 2
+"""In a deploy a client is not started more often."""
+_CLASSIC: Final = "classic_rebalance"
+_OneT = TypeVar("_OneT")
+
+
+class Cause(NamedTuple):
+    """`Finding` describes the fields."""
+
+    why: str
+    who: Sequence[str]
+    text: str
+
+
+def cause_of(story: Story, together: Sequence[Handover], rebalances: Sequence[Rebalance]) -> Cause:
+    """Why the partitions of these handovers had no reader, which were under way at the same time."""
+    before = {each.before for each in together}
+    left_ms = {each.left_ms for each in together}
+    start_ms, end_ms = min(each.since_ms for each in together), max(left_ms)
+    gone = [
+        each
+        for each in between(story.departures, min(left_ms), end_ms, key=_at_ms)
+        if each.who in before and each.reason != "static_leave"
+    ]
+    until_ms = max(each.since_ms + (each.gap_ms or 0.0) for each in together)
+    moved = bool(between(story.moves_ms, start_ms - MOVE_MS, until_ms, key=float))
+    if gone:
+        return _with_move(story.cause_of(gone), moved=moved)
+    if moved:
+        return Cause("coordinator moved", (), "the coordinator moved, or began again")
+    slow = [
+        each
+        for each in between(
+            story.revocations, start_ms - story.longest_revocation_ms, end_ms, key=lambda each: each.start_ms
+        )
+        if each.start_ms + each.ms >= start_ms
+    ]
+    slowest = max(slow, key=lambda each: each.ms, default=None)
+    if slowest is not None and slowest.ms >= (until_ms - start_ms) / 2:
+        text = f"{slowest.client} took {duration(slowest.ms)} to give partitions up"
+        return Cause("slow revocation", (slowest.client,), text)
+    index = bisect.bisect_right(rebalances, end_ms, key=lambda each: each.start_ms) - 1
+    if index < 0:
+        return Cause("", (), "")
+    last = rebalances[index]
+    if last.end_ms is not None and last.end_ms < start_ms:
+        return Cause("", (), "")
+    reasons = [why for why in last.reasons if not why.startswith(_CLASSIC)]
+    if not reasons:
+        return _of_generation(story, start_ms, until_ms)
+    why = reasons[0].partition(" (")[0].replace("_", " ")
+    joined = between(story.arrivals, last.start_ms, end_ms, key=_at_ms)
+    return story.joined(joined) if joined and why == "member joined" else Cause(why, (), why)
+
+
+def _with_move(cause: Cause, *, moved: bool) -> Cause:
+    return cause._replace(text=f"{cause.text}; the coordinator moved at that time") if moved else cause
+
+
+def _of_generation(story: Story, start_ms: float, end_ms: float) -> Cause:
+    """Why a classic group rebalanced: of its reasons, the records show who came and who went."""
+    gone = between(story.departures, start_ms, end_ms, key=_at_ms)
+    if gone:
+        return story.cause_of(gone)
+    joined = between(story.arrivals, start_ms, end_ms, key=_at_ms)
+    return story.joined(joined) if joined else Cause("", (), "")
+
+
+def between(
+    ordered: Sequence[_OneT], start_ms: float, end_ms: float, *, key: Callable[[_OneT], float]
+) -> Sequence[_OneT]:
+    """The part of a sequence in order of time that is in a period."""
+    return ordered[bisect.bisect_left(ordered, start_ms, key=key) : bisect.bisect_right(ordered, end_ms, key=key)]
+
+
+class Story:
+    """The departures of one group, and what followed each; built once, since a restless group has thousands."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self.departures: Final = sorted(timeline.lives.departures, key=lambda each: each.at_ms)
+        self.arrivals: Final = sorted(timeline.lives.arrivals, key=lambda each: each.at_ms)
+        self.revocations: Final = sorted(timeline.lives.revocations, key=lambda each: each.start_ms)
+        self.moves_ms: Final = timeline.lives.moves_ms
+        self.longest_revocation_ms: Final = max((each.ms for each in self.revocations), default=0.0)
+        self._by_client: defaultdict[str, list[Arrival]] = defaultdict(list)
+        self._by_instance: defaultdict[str, list[Arrival]] = defaultdict(list)
+        for each in self.arrivals:
+            self._by_client[each.client].append(each)
+            if each.instance_id is not None:
+                self._by_instance[each.instance_id].append(each)
+        self.deploys: Final[list[list[tuple[Departure, Arrival]]]] = []
+        """Departures with the joins that followed, by deploy."""
+        self._deployed: Final = self._find_deploys()
+        """Departures and joins of deploys."""
+
+    def joined(self, arrivals: Sequence[Arrival]) -> Cause:
+        """That these members joined is the cause."""
+        who = sorted({each.client for each in arrivals})
+        if all((each.at_ms, each.who) in self._deployed for each in arrivals):
+            return Cause("deploy", who, f"a deploy: {named(who)} joined again")
+        return Cause("member joined", who, f"member joined ({named(who)})")
+
+    def is_deploy(self, gone: Departure) -> bool:
+        """Whether a departure belongs to a deploy."""
+        return (gone.at_ms, gone.who) in self._deployed
+
+    def cause_of(self, gone: Sequence[Departure]) -> Cause:
+        """Why these members went."""
+        who = sorted({each.client for each in gone})
+        if self.is_deploy(gone[0]):
+            return Cause("deploy", who, f"a deploy: {named(who)} was started again, like the others")
+        causes = [self.why(each) for each in gone]
+        worst = min(causes, key=lambda each: _WORST.index(each.why))
+        if len(gone) > 1:
+            counts = Counter(each.why or "left or died" for each in causes)
+            told = ", ".join(f"{count} {why}" for why, count in counts.items())
+            return Cause(worst.why, who, f"{counted(len(gone), 'member')} went ({told}): {named(who)}")
+        return worst
+
+    def why(self, gone: Departure) -> Cause:
+        """Why a member went, as far as the log shows it."""
+        name = gone.client
+        back = self._return_of(gone)
+        known = self._known(gone)
+        silent = "" if gone.silent_ms is None else f"silent for {duration(gone.silent_ms)} before"
+        if gone.reason == "rebalance_timeout":
+            return Cause("died", (name,), f"{name} was removed, since it did not give its partitions up in time")
+        is_same = back is not None and back.member_id == gone.member_id and bool(back.member_id)
+        if known == "died" and self._polled_late(gone, is_same=is_same):
+            known = ""
+            after = "" if back is None else f", and came back after {duration(back.at_ms - gone.at_ms)}"
+            return Cause("late poll", (name,), f"{name} was too slow between two polls ({silent}){after}")
+        if known == "died" and back is not None and is_same:
+            why = silent or "its session ended"
+            again = duration(back.at_ms - gone.at_ms)
+            return Cause("hung", (name,), f"{name} hung or lost its connection ({why}), and came back after {again}")
+        if known == "died":
+            after = f"; {back.client} joined {duration(back.at_ms - gone.at_ms)} after its removal" if back else ""
+            return Cause(
+                "died", (name,), f"{name} died or lost its connection ({silent or 'its session ended'}){after}"
+            )
+        if back is not None and is_same:
+            again = duration(back.at_ms - gone.at_ms)
+            return Cause("late poll", (name,), f"{name} was too slow between two polls, and came back after {again}")
+        if back is not None:
+            return Cause("restart", (name,), f"{name} was started again, after {duration(back.at_ms - gone.at_ms)}")
+        if known == "left":
+            return Cause("left", (name,), f"{name} left")
+        return Cause("", (name,), f"{name} left or died" + (f" ({silent})" if silent else ""))
+
+    @staticmethod
+    def _known(gone: Departure) -> Literal["left", "died", ""]:
+        """What its departure and the commits before it say."""
+        if gone.reason == "leave":
+            return "left"
+        if gone.reason in {"session_timeout", "rebalance_timeout"}:
+            return "died"
+        if gone.silent_ms is None or gone.interval_ms is None or gone.unusual_ms is None:
+            return ""
+        session_ms = _SESSION_SHARE * (gone.session_ms or 0.0)
+        if gone.silent_ms < max(UNUSUAL_MS_MIN, min(session_ms, gone.poll_ms or SESSION_MS_MAX)):
+            return "left"
+        if gone.session_ms is None and gone.silent_ms < _SILENT_MS_MIN:
+            return ""
+        return "died" if gone.unusual_ms < gone.silent_ms <= SESSION_MS_MAX + gone.interval_ms else ""
+
+    @staticmethod
+    def _polled_late(gone: Departure, *, is_same: bool) -> bool:
+        """Whether the member left by itself since it had not polled, so far as times tell.
+
+        One that hung for longer looks the same if its session is as long as max.poll.interval.ms.
+        """
+        if gone.silent_ms is None or gone.poll_ms is None or gone.silent_ms < _POLL_SHARE * gone.poll_ms:
+            return False
+        return is_same or gone.silent_ms - gone.poll_ms <= max(UNUSUAL_MS_MIN, (1 - _POLL_SHARE) * gone.poll_ms)
+
+    def _return_of(self, gone: Departure) -> Arrival | None:
+        """The first join of the same client after a departure."""
+        known = [self._by_client[gone.client]]
+        if gone.instance_id is not None:
+            known.append(self._by_instance[gone.instance_id])
+        found = [
+            several[index]
+            for several in known
+            if (index := bisect.bisect_left(several, gone.at_ms, key=_at_ms)) < len(several)
+            and several[index].at_ms <= gone.at_ms + _AGAIN_MS
+        ]
+        return min(found, key=_at_ms, default=None)
+
+    def _find_deploys(self) -> frozenset[tuple[float, str]]:
+        """Departures around which most of the members were started again, each under another member id, and joins."""
+        again = [
+            (each, back)
+            for each in self.departures
+            if (back := self._return_of(each)) is not None
+            and back.member_id != each.member_id
+            and self._known(each) != "died"
+        ]
+        clients: Counter[str] = Counter()
+        first = 0
+        found: set[tuple[float, str]] = set()
+        noted = 0  # of `again`, as far as it is in a deploy
+        for index, (each, _) in enumerate(again):
+            clients[each.client] += 1
+            while again[first][0].at_ms < each.at_ms - _AGAIN_MS:
+                clients[again[first][0].client] -= 1
+                first += 1
+            restarted = sum(0 < count <= _FLAPS for count in clients.values())
+            if restarted >= max(2, again[first][0].live // 2 + 1):
+                if first >= noted or not self.deploys:
+                    self.deploys.append([])
+                for gone, back in again[max(first, noted) : index + 1]:
+                    found |= {(gone.at_ms, gone.who), (back.at_ms, back.who)}
+                    self.deploys[-1].append((gone, back))
+                noted = index + 1
+        return frozenset(found)
+
+
+def _at_ms(each: Arrival | Departure) -> float:
+    return each.at_ms
+
+
+def named(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED:,} more" if len(names) > NAMED else "")

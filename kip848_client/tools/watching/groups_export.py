@@ -1,0 +1,352 @@
+"""``kip848 groups export``: a Prometheus exporter for the groups of a cluster, from ``__consumer_offsets``.
+
+It answers scrapes from its first moment. While it reads the groups' history, it only tells the numbers of groups by
+type and state, which coordinators list, and that it is not ready.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.util
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
+from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeAlias
+
+from kip848_client.admin import Admin
+from kip848_client.cli.shared.properties import read_properties
+from kip848_client.common.model import NamedPartition
+from kip848_client.common.plain_text import printable
+from kip848_client.errors import BrokerError, ConfigError, ErrorCode, Kip848Error
+from kip848_client.tools.recorder import RawRecord, Recorder
+from kip848_client.tools.shared.held_back import held_back, stable_offsets
+from kip848_client.tools.watching.group_metrics import GroupMetrics, GroupTrack, TopicLag, by_topic
+from kip848_client.tools.watching.lag_history import EndHistory
+from kip848_client.tools.watching.offsets_reader import (
+    OffsetsReader,
+    PartitionEnd,
+    TopicIdLookup,
+    exact_names,
+    group_filter,
+)
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+_TURN_S: Final = 0.2
+_PORT_MAX: Final = 65_535
+_EVERY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - for --listen :PORT only
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options that only this action has."""
+    parser.add_argument(
+        "--listen", metavar="[HOST]:PORT", default="127.0.0.1:9848", help="where to serve /metrics (127.0.0.1:9848)"
+    )
+    parser.add_argument(
+        "--group", metavar="PATTERN", action="append", default=[], help="these only: orders-*; may be repeated (all)"
+    )
+    parser.add_argument(
+        "--groups-max", metavar="N", type=int, default=10_000, help="more groups are only counted (10000)"
+    )
+    parser.add_argument(
+        "--lag-every", metavar="SECONDS", type=float, default=15.0, help="how often to ask for the ends of topics (15)"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until Ctrl-C.
+
+    Raises:
+        ConfigError: an option is out of range, the address is taken, or prometheus_client is not installed.
+        Kip848Error: no broker answers, or reading is not allowed.
+    """
+    host, port = _address(arguments.listen)
+    if arguments.groups_max < 1 or not arguments.lag_every > 0:
+        raise ConfigError("--groups-max and --lag-every are above 0")
+    with Exporter(
+        read_properties(arguments),
+        host=host,
+        port=port,
+        groups=arguments.group,
+        groups_max=arguments.groups_max,
+        lag_every_s=arguments.lag_every,
+        timeout_s=arguments.timeout,
+    ) as exporter:
+        print(f"http://{host or 'localhost'}:{exporter.port}/metrics", file=sys.stderr, flush=True)
+        with contextlib.suppress(KeyboardInterrupt):
+            exporter.catch_up()
+            while True:
+                exporter.turn()
+    return 0
+
+
+class Exporter:
+    """Reads on the caller's thread, and answers scrapes on others.
+
+    Args:
+        port: 0 for a free one.
+
+    Raises:
+        ConfigError: prometheus_client is not installed, or the address is taken.
+        Kip848Error: no broker answers, or reading is not allowed.
+    """
+
+    def __init__(
+        self,
+        conf: Mapping[str, str],
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        groups: Iterable[str] = (),
+        groups_max: int = 10_000,
+        lag_every_s: float = 15.0,
+        timeout_s: float = 10.0,
+    ) -> None:
+        if importlib.util.find_spec("prometheus_client") is None:
+            raise ConfigError("kip848 groups export needs prometheus_client: pip install 'kip848_client[export]'")
+        from prometheus_client import CollectorRegistry, start_http_server
+
+        patterns = tuple(groups)
+        self._metrics = GroupMetrics(groups_max=groups_max)
+        self._ends = EndHistory()
+        self._lock = threading.Lock()
+        self._lag_every_s, self._lag_due_s = lag_every_s, 0.0
+        self._timeout_s = timeout_s
+        self._failures = 0
+        with contextlib.ExitStack() as stack:
+            self._admin = stack.enter_context(Admin(conf))
+            self._listed = Counter(
+                (one.type, one.state)
+                for one in self._admin.list_groups(timeout_s=timeout_s).found
+                if group_filter(patterns)(one.group_id)
+            )
+            self._recorder = Recorder(
+                wants=group_filter(patterns), topic_name=TopicIdLookup(self._admin, timeout_s=timeout_s)
+            )
+            self._reader = OffsetsReader(conf, timeout_s=timeout_s, groups=exact_names(patterns))
+            stack.callback(self._reader.close)
+            registry = CollectorRegistry()
+            registry.register(self)
+            try:
+                server, thread = start_http_server(port, addr=host or _EVERY_ADDRESS, registry=registry)
+            except OSError as error:
+                raise ConfigError(f"--listen {host}:{port}: {error.strerror or error}") from error
+            self.port: Final = int(server.server_address[1])
+            stack.callback(thread.join)
+            stack.callback(server.server_close)
+            stack.callback(server.shutdown)
+            self._stack = stack.pop_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        """Stop serving, and close connections."""
+        self._stack.close()
+
+    def catch_up(self) -> None:
+        """Read the groups' history."""
+        for item in self._reader.read_to_end(patience_s=max(10.0, self._timeout_s)):
+            self._take(item)
+        with self._lock:
+            self._metrics.begin(now_ms=_now_ms())
+
+    def turn(self) -> None:
+        """Take the records that wait, and ask for the ends of topics if that is due."""
+        for item in self._reader.read(wait_s=_TURN_S):
+            self._take(item)
+        if time.monotonic() >= self._lag_due_s:
+            self._lag_due_s = time.monotonic() + self._lag_every_s
+            self._ask_for_ends()
+
+    def _take(self, item: RawRecord | PartitionEnd) -> None:
+        recorder = self._recorder
+        with self._lock:
+            for event in recorder.end_of_partition(item) if isinstance(item, int) else recorder.add(item):
+                self._metrics.take(event, recorder.kind_of(event.group_id or ""))
+
+    def _ask_for_ends(self) -> None:
+        with self._lock:
+            partitions = {one for track in self._metrics.groups.values() for one in track.committed}
+        try:
+            found = self._admin.list_offsets(sorted(partitions), timeout_s=self._timeout_s) if partitions else None
+        except Kip848Error:
+            self._failures += 1  # the last known ends stay
+            return
+        ends = {} if found is None else {one: end for one, end in found.values.items() if end is not None}
+        errors: Mapping[NamedPartition, Kip848Error] = {} if found is None else found.errors
+        gone = {one for one, error in errors.items() if _is_gone(error)}
+        with self._lock:
+            self._ends.add(ends, now_ms=_now_ms(), unanswered=errors.keys() - gone)
+            stuck = {}
+            for track in self._metrics.groups.values():
+                track.forget(gone)
+                stuck[track.view.group_id] = track.stuck(self._ends, now_ms=_now_ms())
+        stable = stable_offsets(self._admin, chain.from_iterable(stuck.values()), timeout_s=self._timeout_s)
+        with self._lock:
+            for track in self._metrics.groups.values():
+                track.held = frozenset(held_back(stuck.get(track.view.group_id, ()), stable))
+
+    # --- a scrape
+
+    def collect(self) -> Iterator[Metric]:
+        """Every metric family; prometheus_client calls it for each scrape."""
+        with self._lock:
+            return iter(list(self._families(_now_ms())))
+
+    def _families(self, now_ms: int) -> Iterator[Metric]:
+        from prometheus_client.core import CounterMetricFamily as Counted
+        from prometheus_client.core import GaugeMetricFamily as Gauge
+        from prometheus_client.core import HistogramMetricFamily
+
+        metrics = self._metrics
+        yield Gauge("kip848_export_ready", "1 once the groups' history has been read.", value=metrics.is_live)
+        yield Counted(
+            "kip848_export_records", "Records of __consumer_offsets read.", value=self._recorder.counts.records
+        )
+        yield Counted("kip848_export_lag_failures", "Questions for the ends of topics that failed.", self._failures)
+        yield Gauge(
+            "kip848_export_groups_left_out", "Groups above --groups-max, without metrics.", len(metrics.left_out)
+        )
+        of_kinds = Gauge("kip848_groups", "Groups by type and state.", labels=("type", "state"))
+        tracks = list(metrics.groups.values()) if metrics.is_live else []
+        counted = Counter((one.kind, one.view.state) for one in tracks) if metrics.is_live else self._listed
+        for kind_and_state, count in sorted(counted.items()):
+            of_kinds.add_metric(kind_and_state, count)
+        yield of_kinds
+        if not metrics.is_live:
+            return
+
+        durations = HistogramMetricFamily(
+            "kip848_rebalance_duration_seconds",
+            "Rebalances of all groups; of a classic group without its join phase.",
+            labels=("reason",),
+        )
+        for reason, histogram in sorted(metrics.durations.items()):
+            durations.add_metric((reason,), histogram.buckets(), histogram.sum_s)
+        yield durations
+
+        state = Gauge("kip848_group_state", "1 for the state that the group is in.", labels=("group", "type", "state"))
+        of_groups: list[Gauge | Counted] = [Gauge(name, text, labels=("group",)) for name, text, _ in _GAUGES]
+        of_groups += [Counted(name, text, labels=("group",)) for name, text, _ in _TOTALS]
+        of_topics = [Gauge(name, text, labels=("group", "topic")) for name, text, _ in _OF_TOPICS]
+        for track in tracks:
+            track.count_unread(now_ms)
+            group = (printable(track.view.group_id),)
+            state.add_metric((*group, track.kind, track.view.state), 1)
+            seen = _Seen(track, track.silent_ms(self._ends), now_ms)
+            for family, (_, _, value_of) in zip(of_groups, (*_GAUGES, *_TOTALS), strict=True):
+                if (value := value_of(seen)) is not None:
+                    family.add_metric(group, value)
+            for topic, left in by_topic(track, self._ends, now_ms=now_ms).items():
+                for family, (_, _, value_left) in zip(of_topics, _OF_TOPICS, strict=True):
+                    if (value := value_left(left)) is not None:
+                        family.add_metric((*group, topic), value)
+        yield from (state, *of_groups, *of_topics)
+
+
+class _Seen(NamedTuple):
+    """One group at the time of a scrape."""
+
+    track: GroupTrack
+    silent_ms: list[float]
+    now_ms: int
+
+    @property
+    def partitions(self) -> set[NamedPartition]:
+        """The partitions that members have or get."""
+        return {one for member in self.track.view.members.values() for one in member.owned | member.target}
+
+    def seconds_since(self, then_ms: int) -> float:
+        """At least 0."""
+        return max(0, self.now_ms - then_ms) / 1000
+
+
+def _rebalancing_s(seen: _Seen) -> float:
+    since_ms = seen.track.rebalancing_since_ms
+    return 0.0 if since_ms is None else seen.seconds_since(since_ms)
+
+
+_Row: TypeAlias = tuple[str, str, Callable[[_Seen], float | None]]
+"""Name, text, value; without a value the group is left out."""
+
+_GAUGES: Final[tuple[_Row, ...]] = (
+    ("kip848_group_members", "Members.", lambda seen: len(seen.track.view.members)),
+    ("kip848_group_partitions", "Partitions that members have or get.", lambda seen: len(seen.partitions)),
+    (
+        "kip848_group_unread_partitions",
+        "Partitions of the target that no member is counted as the owner of.",
+        lambda seen: seen.track.unread,
+    ),
+    ("kip848_group_rebalancing_seconds", "How long the rebalance lasts already; 0 at rest.", _rebalancing_s),
+    (
+        "kip848_group_commit_age_seconds",
+        "Time since the last commit.",
+        lambda seen: seen.seconds_since(seen.track.last_commit_ms) if seen.track.last_commit_ms else None,
+    ),
+    (
+        "kip848_group_held_back_partitions",
+        "Partitions in which an open transaction holds readers of committed records back.",
+        lambda seen: len(seen.track.held),
+    ),
+    (
+        "kip848_group_silent_members",
+        "Members that stopped committing, although records wait for them and others commit.",
+        lambda seen: len(seen.silent_ms),
+    ),
+    (
+        "kip848_group_silent_seconds",
+        "How long the most silent of these members has committed nothing; 0 if there is none.",
+        lambda seen: max(seen.silent_ms, default=0.0) / 1000,
+    ),
+)
+_TOTALS: Final[tuple[_Row, ...]] = (
+    (
+        "kip848_group_unread_partition_seconds",
+        "Time without a counted owner, summed over partitions.",
+        lambda seen: seen.track.unread_ms / 1000,
+    ),
+    ("kip848_group_rebalances", "Rebalances that ended.", lambda seen: seen.track.rebalances),
+    ("kip848_group_joins", "Members that joined.", lambda seen: seen.track.joins),
+    ("kip848_group_departures", "Members that left or were removed.", lambda seen: seen.track.departures),
+    ("kip848_group_commits", "Accepted commits.", lambda seen: seen.track.commits),
+)
+_OF_TOPICS: Final[tuple[tuple[str, str, Callable[[TopicLag], float | None]], ...]] = (
+    (
+        "kip848_group_lag",
+        "Records behind the end; missing while the end of any partition is unknown.",
+        lambda left: None if left.unknown else left.records,
+    ),
+    (
+        "kip848_group_lag_seconds",
+        "How long ago the end of the slowest partition was where it is committed; at least, after a start; missing "
+        "while the end of any partition is unknown.",
+        lambda left: None if left.unknown else left.seconds,
+    ),
+    ("kip848_group_lag_unknown_partitions", "Partitions without a known end.", lambda left: left.unknown),
+    (
+        "kip848_group_waiting_commit_age_seconds",
+        "The longest time that records wait in a partition, and no commit has moved it; missing while none wait.",
+        lambda left: None if left.commit_age_s is None else max(0.0, left.commit_age_s),
+    ),
+)
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or int(port) > _PORT_MAX:
+        raise ConfigError(f"--listen {text}: expected HOST:PORT or :PORT, such as :9848")
+    return host.strip("[]"), int(port)
+
+
+def _is_gone(error: Kip848Error) -> bool:
+    return isinstance(error, BrokerError) and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
