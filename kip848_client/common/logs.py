@@ -130,6 +130,11 @@ class LogEvent(enum.StrEnum):
         "consumer.data_plane_renewed",
         "topics: created again, so records are read with a new librdkafka consumer",
     )
+    PARTITIONS_STALLED = (
+        "consumer.partitions_stalled",
+        "partitions, seconds, error: their position does not move although records wait; repeated now and then",
+    )
+    PARTITIONS_MOVE = "consumer.partitions_move", "partitions: they were stalled, and are not any more"
     REQUEST_NOT_HANDLED = (
         "broker.request_failed",
         "api, version, client_id: a handler raised; the client was told UNKNOWN_SERVER_ERROR",

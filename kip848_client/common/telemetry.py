@@ -71,6 +71,7 @@ GAUGES: Final[Mapping[str, str]] = {
     "kafka.consumer.assigned.partitions": "partitions that the consumer has",
     "kafka.consumer.records.lag": "records between the position in a partition and its end, by topic and partition",
     "kafka.consumer.records.lag.max": "the largest of these",
+    "kip848.consumer.stalled.partitions": "partitions whose position does not move although records wait",
     "kafka.consumer.lag.seconds": "s since the timestamp of the last record read of a partition; 0 at its end",
     "kafka.consumer.application.event.queue.size": "events that the heartbeat thread has not taken yet",
     "kafka.consumer.background.event.queue.size": "what waits to be done by poll(): listeners, new positions, errors",

@@ -81,6 +81,7 @@ from kip848_client.consumer.records.gap_check import GapCheck
 from kip848_client.consumer.records.message import K_co, Message, V_co
 from kip848_client.consumer.records.plane_questions import ask_brokers
 from kip848_client.consumer.records.read_meter import ReadMeter
+from kip848_client.consumer.records.stalls import QUEUED_MIN, StallWatch
 from kip848_client.errors import (
     ArgumentTypeError,
     BrokerError,
@@ -219,13 +220,26 @@ class Consumer(Generic[K_co, V_co]):
         # The heartbeat thread has the observer: through the group it would keep a listener alive, and so a consumer
         # that was dropped without close().
         health = weakref.ref(self._health)
+        self._stalls: Final = StallWatch(
+            self._fetcher,
+            self._opener,
+            self._config.bootstrap_servers,
+            read_committed=data_plane.get("isolation.level", "read_committed") == "read_committed",
+            queued_min=int(str(data_plane.get("queued.min.messages", QUEUED_MIN))),
+            tell=observer.stalled,
+        )
+        self._health.stalls = self._stalls
         self._meter: Final = ReadMeter(
             observer.metrics,
             group_id=self._config.group_id,
             lags=lambda: probe.lags() if (probe := health()) is not None else {},
         )
         self._fetcher.meter = self._meter
-        observer.more_gauges = self._meter.figures()
+        stalls = self._stalls
+        observer.more_gauges = {
+            **self._meter.figures(),
+            "kip848.consumer.stalled.partitions": lambda: len(stalls.stalled),
+        }
         observer.want_lags = lambda: probe.want_lags() if (probe := health()) is not None else None
         self._mark: object = None
         self._in_hand: Sequence[Message[Any, Any]] = ()
@@ -389,6 +403,7 @@ class Consumer(Generic[K_co, V_co]):
             batch: list[Any] = fetcher.plane.consume(num_messages, 0)
             if batch:
                 fetcher.reads += 1
+                fetcher.returned += len(batch)
                 if began_s:
                     self._meter.took(batch, time.monotonic() - began_s)
                 # map and any stay in C: 25 ns a record, where a loop costs 60.
@@ -496,6 +511,8 @@ class Consumer(Generic[K_co, V_co]):
                     return [ready.popleft() for _ in range(min(count, len(ready)))]
                 if self._unmet_topics:
                     self._meet_topics(deadline_s)
+                if (now_ms := group.clock.now_ms()) >= self._stalls.due_ms:
+                    self._stalls.look(group.readable, now_ms)
                 left_s = deadline_s - time.monotonic()
                 if fetcher.idle and left_s > 0:
                     thread.wait(left_s)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -341,6 +341,19 @@ class MemberObserver:
         """Records are read with a new librdkafka consumer, because these topics were created again."""
         self.log(logging.INFO, LogEvent.DATA_PLANE_RENEWED, topics=list(topics))
         self._write("data_plane_renewed", topics=list(topics))
+
+    def stalled(self, partitions: Collection[NamedPartition], seconds: float, reason: str | None, *, log: bool) -> None:
+        """Positions do not move although records wait; without a reason they move again."""
+        listed = describe_partitions(partitions)
+        if reason is None:
+            self.log(logging.INFO, LogEvent.PARTITIONS_MOVE, partitions=listed)
+            return
+        text = f"the position in {listed} has not moved for {seconds:.0f} s: {reason}"
+        self.last_error = (text, self._clock.now_ms())
+        if log:
+            self.log(
+                logging.WARNING, LogEvent.PARTITIONS_STALLED, partitions=listed, seconds=round(seconds), error=reason
+            )
 
     def commit_gave_up(self, offsets: Mapping[NamedPartition, OffsetAndMetadata]) -> None:
         """A commit inside on_partitions_revoked went on without these: their topics do not exist any more."""

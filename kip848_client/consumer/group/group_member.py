@@ -116,6 +116,11 @@ class GroupMember:
             return frozenset(manual)
         return frozenset(tip.topic_partition for tip in self.view.assigned)
 
+    @property
+    def readable(self) -> frozenset[NamedPartition]:
+        """The partitions whose records may be handed out."""
+        return self.view.readable if self._manual is None else frozenset(self._manual)
+
     def lost(self, partitions: Collection[NamedPartition]) -> list[NamedPartition]:
         """Those of *partitions* that are not this consumer's any more: no transaction may hold their offsets."""
         return sorted(self.view.lost(partitions) if self._manual is None else set(partitions) - self._manual.keys())

@@ -15,6 +15,7 @@ import msgspec
 
 from kip848_client.common.model import NamedPartition
 from kip848_client.consumer.group.group_member import GroupMember
+from kip848_client.consumer.records.stalls import Stall, StallWatch
 from kip848_client.member.core.states import MemberState
 from kip848_client.member.processing.work import ProcessingStatus
 
@@ -24,11 +25,15 @@ class PartitionHealth(msgspec.Struct, frozen=True):
 
     Attributes:
         lag: records between the position and the end of the partition as of its last fetch; None if not known yet.
+        stalled_s: seconds since the position was first seen not to move although records wait; None if it moves.
+        reason: why it does not move; None if it does.
     """
 
     topic: str
     partition: int
     lag: int | None
+    stalled_s: float | None = None
+    reason: str | None = None
 
 
 class ConsumerHealth(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,7 +42,7 @@ class ConsumerHealth(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         live: whether the process should be left running. False once the consumer is closed or FATAL, its heartbeat
             thread has ended, or the application was outside poll() for longer than max.poll.interval.ms. A cluster
-            that is away leaves it True.
+            that is away leaves it True, and so does a partition that is stalled.
         ready: live, and a member of its group, or assigned by hand.
         heartbeat_answered_s: seconds since the coordinator accepted a heartbeat, or a join on the classic protocol;
             None if it never did.
@@ -82,6 +87,7 @@ class HealthProbe:
         """The lags, and when they were measured; replaced whole."""
         self.lags_wanted: bool = False
         """A probe came since the lags were measured."""
+        self.stalls: StallWatch | None = None
 
     def look(self) -> ConsumerHealth:
         """The health of the consumer now (any thread)."""
@@ -92,6 +98,7 @@ class HealthProbe:
         stuck = group.wants_records and polled_ms is not None and polled_ms > self._max_poll_interval_ms
         live = fatal is None and not group.closed and manager.alive and not stuck
         lags, measured_ms = self._lags if self._lags is not None else ({}, None)
+        stalled = self.stalls.stalled if self.stalls is not None else {}
         last_error = observer.last_error
         self.lags_wanted = True
         manager.look_up()
@@ -104,8 +111,7 @@ class HealthProbe:
             heartbeat_answered_s=_ago_s(observer.heartbeat_accepted_ms, now_ms),
             polled_s=None if polled_ms is None else polled_ms / 1_000,
             assignment=tuple(
-                PartitionHealth(tip.topic, tip.partition, lags.get(tip.topic_partition))
-                for tip in sorted(view.assigned)
+                _partition_health(tip.topic_partition, lags, stalled, now_ms) for tip in sorted(view.assigned)
             ),
             lag_s=_ago_s(measured_ms, now_ms),
             last_error=None if last_error is None else last_error[0],
@@ -134,6 +140,19 @@ class HealthProbe:
         """
         self.lags_wanted = False
         self._lags = (lags(), self._group.clock.now_ms())
+
+
+def _partition_health(
+    partition: NamedPartition, lags: Mapping[NamedPartition, int], stalled: Mapping[NamedPartition, Stall], now_ms: int
+) -> PartitionHealth:
+    stall = stalled.get(partition)
+    return PartitionHealth(
+        partition.topic,
+        partition.partition,
+        lags.get(partition),
+        None if stall is None else _ago_s(stall.since_ms, now_ms),
+        None if stall is None else stall.reason,
+    )
 
 
 def _ago_s(moment_ms: int | None, now_ms: int) -> float | None:

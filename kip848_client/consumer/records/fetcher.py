@@ -117,7 +117,9 @@ class Fetcher:
         self._looked_s = 0.0
         self.reads: int = 0
         """How often records came from librdkafka or `_stash` since then; at 0 `_safe` is true now."""
-        self._dry = False
+        self.returned: int = 0
+        """How many records came from librdkafka."""
+        self.dry: bool = False
         """Whether the last call of `read` found nothing."""
         self._unfinished: dict[NamedPartition, OffsetAndMetadata] = {}
         """Partitions that an interrupted `_begin_again` still has to start."""
@@ -275,6 +277,11 @@ class Fetcher:
             return not self._starts
         return not (self._starts.keys() - self._paused - self._held.keys())
 
+    @property
+    def unread(self) -> set[NamedPartition]:
+        """Partitions that are not read now: paused, about to be revoked, or with records that wait to be handed out."""
+        return {*self._paused, *self._held, *(_of(message) for message in self._not_handed_out())}
+
     def began(self, partition: NamedPartition) -> OffsetAndMetadata | None:
         """The position at which a fetched partition was started."""
         return self._starts.get(partition)
@@ -383,7 +390,7 @@ class Fetcher:
         meter = self.meter
         began_s = time.monotonic() if meter is not None and meter.metrics.measuring else 0.0
         # After a wait that brought nothing, more of it comes first: an idle consumer makes one call each time.
-        batch = plane.consume(count, 0) if timeout_s <= 0 or not self._dry else []
+        batch = plane.consume(count, 0) if timeout_s <= 0 or not self.dry else []
         if not batch and timeout_s > 0:
             if self.reads:
                 now_s = time.monotonic()
@@ -392,11 +399,12 @@ class Fetcher:
             batch = plane.consume(1, timeout_s + _CUT_OFF_S)
             if batch and count > 1:
                 batch += plane.consume(count - 1, 0)
-        self._dry = not batch
+        self.dry = not batch
         if batch:
             if not self.reads and self.gaps is not None and not self._held:
                 self.gaps.look(batch, expected=self._safe, starts=self._starts, now_s=time.monotonic())
             self.reads += 1
+            self.returned += len(batch)
         # map and any stay in C: 25 ns a record, where a loop costs 60.
         if any(map(Message.error, batch)):
             batch = self.without_errors(batch)

@@ -4,34 +4,30 @@ Offsets with nothing between them are common: compaction, markers of transaction
 asks for the batch at a gap, at most once a second. If it has a record for each of its offsets, those in the gap exist
 and were not delivered. As long as gaps turn out to be sound, they are checked less often.
 
-The check runs on a thread of its own, over connections of its own. Does not own: reading (`fetcher`).
+The check runs on a thread of its own, over connections of its own. Does not own: reading (`fetcher`),
+partitions of which nothing comes (`stalls`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-import anyio
 import msgspec
 
 from kip848_client.common.daemon_thread import daemon_thread
 from kip848_client.common.model import NamedPartition, OffsetAndMetadata
 from kip848_client.config import BootstrapServer
 from kip848_client.consumer.records.data_plane import Message
-from kip848_client.errors import ConnectionLostError, Kip848Error, OutOfResourcesError, ProtocolError
+from kip848_client.consumer.records.leaders import leaders_of
+from kip848_client.errors import Kip848Error, OutOfResourcesError, ProtocolError
 from kip848_client.network.connection_opener import ConnectionOpener
-from kip848_client.network.request_sender import BrokerConnection
-from kip848_client.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 _PAUSE_S: Final = 1.0
 _PAUSE_S_MAX: Final = 64.0
 _SCAN_PAUSE_S: Final = 0.05
-_TIMEOUT_MS: Final = 10_000
-_FETCH_BY_NAME: Final = 12
-"""Last version of Fetch that names topics."""
 
 
 class Gap(msgspec.Struct, frozen=True):
@@ -106,45 +102,9 @@ class GapCheck:
 
     async def _fetch(self, gap: Gap) -> bytes:
         """The batch at the beginning of the gap; empty if there is none."""
-        from kip848_client.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic  # here: gaps are rare
-
-        topic, number = gap.partition.topic, gap.partition.partition
-        async with anyio.create_task_group() as tasks:
-            connections: list[BrokerConnection] = []
-            data = b""
-
-            async def connect(host: str, port: int) -> BrokerConnection:
-                connections.append(await self._opener(host=host, port=port, timeout_ms=_TIMEOUT_MS, tasks=tasks))
-                return connections[-1]
-
-            try:
-                any_broker = await self._any(connect)
-                asked = MetadataRequest(topics=(MetadataRequestTopic(name=topic),), allow_auto_topic_creation=False)
-                described = await any_broker.send(asked, timeout_ms=_TIMEOUT_MS)
-                address_of = {broker.node_id: (broker.host, broker.port) for broker in described.brokers}
-                partitions = [each for found in described.topics for each in found.partitions]
-                leader_ids = [each.leader_id for each in partitions if each.partition_index == number]
-                if not leader_ids or leader_ids[0] not in address_of:
-                    raise ConnectionLostError(f"{gap.partition} has no leader")
-                leader = await connect(*address_of[leader_ids[0]])
-                wanted = FetchPartition(partition=number, fetch_offset=gap.start, partition_max_bytes=1)
-                request = FetchRequest(max_bytes=1, topics=(FetchTopic(topic=topic, partitions=(wanted,)),))
-                answer = await leader.send(request, timeout_ms=_TIMEOUT_MS, max_version=_FETCH_BY_NAME)
-                found = [part for each in answer.responses for part in each.partitions if not part.error_code]
-                data = bytes(found[0].records or b"") if found else b""
-            finally:
-                for connection in connections:
-                    await connection.aclose()
-                tasks.cancel_scope.cancel()
-        return data
-
-    async def _any(self, connect: Callable[[str, int], Awaitable[BrokerConnection]]) -> BrokerConnection:
-        for server in self._servers:
-            try:
-                return await connect(server.host, server.port)
-            except ConnectionLostError:
-                continue
-        raise ConnectionLostError("no bootstrap server answers")
+        async with leaders_of({gap.partition.topic}, self._opener, self._servers) as leaders:
+            found = await leaders.fetch(gap.partition, gap.start, max_bytes=1)
+        return bytes(found.records or b"")
 
 
 def _may_have_gap(batch: Sequence[Message], expected: Mapping[NamedPartition, OffsetAndMetadata]) -> bool:

@@ -1,0 +1,148 @@
+"""Asks the leaders of partitions for records past librdkafka: over connections of its own, for checks that are rare.
+
+Does not own: what the answers mean (`gap_check`, `stalls`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Iterable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final
+
+import anyio
+import anyio.abc
+
+from kip848_client.common.model import NamedPartition
+from kip848_client.config import BootstrapServer
+from kip848_client.errors import ConnectionLostError, Kip848Error, error_for_code
+from kip848_client.network.connection_opener import ConnectionOpener
+from kip848_client.network.request_sender import BrokerConnection
+from kip848_client.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+
+if TYPE_CHECKING:
+    from kip848_client.wire.messages.fetch import PartitionData
+
+_TIMEOUT_MS: Final = 10_000
+_FETCH_BY_NAME: Final = 12
+"""Last version of Fetch that names topics."""
+
+
+class Leaders:
+    """The leaders of the partitions of some topics, as long as `leaders_of` is entered."""
+
+    def __init__(
+        self, opener: ConnectionOpener, servers: Iterable[BootstrapServer], tasks: anyio.abc.TaskGroup
+    ) -> None:
+        self._opener: Final = opener
+        self._servers: Final = servers
+        self._tasks: Final = tasks
+        self._open: Final[dict[tuple[str, int], BrokerConnection]] = {}
+        self._address_of: dict[int, tuple[str, int]] = {}
+        self._leader_of: Final[dict[NamedPartition, int]] = {}
+        self._failed: Final[dict[NamedPartition | str, Kip848Error]] = {}
+
+    async def learn(self, topics: Collection[str]) -> None:
+        """Ask a bootstrap server for the leaders.
+
+        Raises:
+            Kip848Error: none answers.
+        """
+        connection = await self._any()
+        named = tuple(MetadataRequestTopic(name=topic) for topic in sorted(topics))
+        asked = MetadataRequest(topics=named, allow_auto_topic_creation=False)
+        described = await connection.send(asked, timeout_ms=_TIMEOUT_MS)
+        self._address_of = {broker.node_id: (broker.host, broker.port) for broker in described.brokers}
+        for topic in described.topics:
+            name = topic.name or ""
+            if topic.error_code:
+                self._failed[name] = error_for_code(topic.error_code, f"topic {name!r}")
+            for each in topic.partitions:
+                partition = NamedPartition(name, each.partition_index)
+                self._leader_of[partition] = each.leader_id
+                if each.error_code:
+                    self._failed[partition] = error_for_code(each.error_code, str(partition))
+
+    async def fetch(
+        self, partition: NamedPartition, offset: int, *, max_bytes: int, read_committed: bool = False
+    ) -> PartitionData:
+        """Fetch whole batches from *offset* on without waiting: the first of them always, and others within the limit.
+
+        Raises:
+            Kip848Error: the partition has no leader, it cannot be reached, or it refuses.
+        """
+        from kip848_client.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic  # here: checks are rare
+
+        leader_id, leader = await self._leader(partition)
+        wanted = FetchPartition(partition=partition.partition, fetch_offset=offset, partition_max_bytes=max_bytes)
+        request = FetchRequest(
+            max_bytes=max_bytes,
+            isolation_level=int(read_committed),
+            topics=(FetchTopic(topic=partition.topic, partitions=(wanted,)),),
+        )
+        answer = await leader.send(request, timeout_ms=_TIMEOUT_MS, max_version=_FETCH_BY_NAME)
+        code = answer.error_code or next(
+            (part.error_code for each in answer.responses for part in each.partitions if part.error_code), 0
+        )
+        if code:
+            raise error_for_code(code, f"node {leader_id} refuses a fetch of {partition} at offset {offset}")
+        found: PartitionData = answer.responses[0].partitions[0]
+        return found
+
+    async def check(self, partition: NamedPartition) -> None:
+        """Connect to the leader.
+
+        Raises:
+            Kip848Error: the partition has no leader, or it cannot be reached.
+        """
+        await self._leader(partition)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        for connection in self._open.values():
+            await connection.aclose()
+
+    async def _leader(self, partition: NamedPartition) -> tuple[int, BrokerConnection]:
+        leader_id = self._leader_of.get(partition, -1)
+        address = self._address_of.get(leader_id)
+        if address is None:
+            failed = self._failed.get(partition) or self._failed.get(partition.topic)
+            raise failed or ConnectionLostError(f"{partition} has no leader")
+        try:
+            return leader_id, await self._connect(*address)
+        except ConnectionLostError as error:
+            raise ConnectionLostError(f"the leader of {partition} is not reached: {error}") from error
+
+    async def _any(self) -> BrokerConnection:
+        failure: Kip848Error = ConnectionLostError("there are no bootstrap servers")
+        for server in self._servers:
+            try:
+                return await self._connect(server.host, server.port)
+            except ConnectionLostError as error:
+                failure = error
+        raise ConnectionLostError(f"no bootstrap server answers: {failure}") from failure
+
+    async def _connect(self, host: str, port: int) -> BrokerConnection:
+        found = self._open.get((host, port))
+        if found is None:
+            found = await self._opener(host=host, port=port, timeout_ms=_TIMEOUT_MS, tasks=self._tasks)
+            self._open[host, port] = found
+        return found
+
+
+@asynccontextmanager
+async def leaders_of(
+    topics: Collection[str], opener: ConnectionOpener, servers: Iterable[BootstrapServer]
+) -> AsyncIterator[Leaders]:
+    """Ask a bootstrap server for the leaders of *topics*; their connections are closed at the end.
+
+    Raises:
+        ExceptionGroup: of `Kip848Error` and OSError, also those of the block.
+    """
+    async with anyio.create_task_group() as tasks:
+        leaders = Leaders(opener, servers, tasks)
+        try:
+            await leaders.learn(topics)
+            yield leaders
+        finally:
+            await leaders.close()
+            tasks.cancel_scope.cancel()
