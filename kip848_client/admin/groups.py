@@ -40,7 +40,7 @@ from kip848_client.wire.messages.describe_groups import DescribeGroupsRequest
 from kip848_client.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from kip848_client.wire.messages.list_groups import ListGroupsRequest
 from kip848_client.wire.messages.share_group_describe import ShareGroupDescribeRequest
-from kip848_client.worker.classic_messages import PROTOCOL_TYPE
+from kip848_client.worker.classic.classic_messages import PROTOCOL_TYPE
 
 Description: TypeAlias = GroupDescription | WorkerGroupDescription | OtherGroupDescription
 

@@ -22,7 +22,7 @@ from kip848_client.admin.transactions import describe_at
 from kip848_client.common.model import Unit
 from kip848_client.errors import Kip848Error
 from kip848_client.wire.messages import connect_group_describe, describe_groups
-from kip848_client.worker.classic_messages import Claim, Given, from_pairs, token_of, transactional_id
+from kip848_client.worker.classic.classic_messages import Claim, Given, from_pairs, token_of, transactional_id
 
 ValueT = TypeVar("ValueT", Claim, Given)
 

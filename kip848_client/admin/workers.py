@@ -23,7 +23,7 @@ from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kip848_client.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from kip848_client.wire.messages.sync_group import SyncGroupRequest
-from kip848_client.worker.classic_messages import PROTOCOL_TYPE, Claim
+from kip848_client.worker.classic.classic_messages import PROTOCOL_TYPE, Claim
 
 _SESSION_MS: Final = 10_000
 _PAUSE_S: Final = 0.1

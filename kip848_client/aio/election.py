@@ -67,6 +67,7 @@ class AsyncLeaderElection(ElectionBase):
             clock=clock,
         )
         self._base = self._worker
+        self._worker._elects = True
 
     async def close(self, timeout_s: float = 30.0) -> None:
         """Stop taking part, as `LeaderElection.close`.
@@ -103,29 +104,29 @@ class AsyncLeaderElection(ElectionBase):
         self._worker._set_runner(lambda owned, stop: function(owned.token, stop))
         return function
 
-    async def wait(self) -> None:
-        """Wait until the election was closed.
+    async def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until the election was closed; False if *timeout_s* seconds passed.
 
         Raises:
             Kip848Error: the error that stopped it.
         """
-        await self._worker.wait()
+        return await self._worker.wait(timeout_s)
 
-    async def wait_for_leadership(self) -> bool:
-        """Wait until this is the leader; False if the election was closed. Use it within a time-out.
+    async def wait_for_leadership(self, timeout_s: float | None = None) -> bool:
+        """Wait until this is the leader; False if *timeout_s* seconds passed, or the election was closed.
 
         Raises:
             Kip848Error: the error that stopped it.
         """
-        won = await self._worker.wait_for(lambda _: self.is_leader)
+        won = await self._worker.wait_for(lambda _: self.is_leader, timeout_s)
         error = self.error
         if not won and error is not None:
             raise error
         return won
 
-    async def wait_for_loss(self) -> bool:
-        """Wait until this is no longer the leader. Use it within a time-out."""
-        return await self._worker.wait_for(lambda _: not self.is_leader)
+    async def wait_for_loss(self, timeout_s: float | None = None) -> bool:
+        """Wait until this is no longer the leader, or *timeout_s* seconds passed; return whether that is so."""
+        return await self._worker.wait_for(lambda _: not self.is_leader, timeout_s)
 
     @property
     def worker(self) -> AsyncWorker:

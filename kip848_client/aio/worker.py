@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
@@ -166,23 +167,26 @@ class AsyncWorker(WorkerBase):
             await self._wait_for(host.ended.is_set)
         await self.close(timeout_s / 3)
 
-    async def wait(self) -> None:
-        """Wait until the worker has ended.
+    async def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until the worker has ended; False when *timeout_s* seconds passed before.
 
         Raises:
             Kip848Error: the error that stopped the worker.
         """
         host = check_started(self._host)
-        await self._wait_for(host.ended.is_set)
+        with anyio.move_on_after(math.inf if timeout_s is None else timeout_s):
+            await self._wait_for(host.ended.is_set)
         if host.crashed is not None:
             raise IllegalStateError("a bug ended the worker's thread; see the cause") from host.crashed
         if host.view.error is not None:
             raise host.view.error
+        return host.ended.is_set()
 
-    async def wait_for(self, condition: Callable[[AsyncWorker], bool]) -> bool:
-        """Wait until *condition* holds, or the worker has ended; whether it holds. Use it within a time-out."""
+    async def wait_for(self, condition: Callable[[AsyncWorker], bool], timeout_s: float | None = None) -> bool:
+        """Wait until *condition* holds, or the time is over, or the worker has ended; whether it holds."""
         host = check_started(self._host)
-        await self._wait_for(lambda: condition(self) or host.ended.is_set())
+        with anyio.move_on_after(math.inf if timeout_s is None else timeout_s):
+            await self._wait_for(lambda: condition(self) or host.ended.is_set())
         return condition(self)
 
     async def __aenter__(self) -> Self:

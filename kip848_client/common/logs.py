@@ -41,7 +41,7 @@ class LogEvent(enum.StrEnum):
     WORKER_NOTED = (
         "worker.noted",
         "group_id, worker_id, what (fenced, lease_ended, request_failed, start_failed, stop_failed, not_prepared, "
-        "not_installed, units_behind, margin_changed), error, units or times",
+        "not_installed, units_behind, units_late, margin_changed), error, units or times",
     )
     WORKER_FAILED = "worker.failed", "group_id, worker_id, error: the worker has stopped for good"
     WORKER_CRASHED = "worker.crashed", "group_id: a bug of this library has ended the worker's thread"

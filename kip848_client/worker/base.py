@@ -6,6 +6,8 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
 from kip848_client.assignors.units.unit_interface import UnitAssignor
 from kip848_client.common.callables import check_methods_not_async, check_not_async
 from kip848_client.common.clock import Clock, SystemClock
@@ -48,10 +50,12 @@ class WorkerBase:
         self._clock: Final[Clock] = clock or SystemClock()
         self._host: WorkerHost | None = None
         self._known: tuple[int, frozenset[Unit]] | None = None
+        self._elects = False
+        """It stands behind an election."""
 
     def _make_host(self, callbacks: CallbackRunner, *, on_view: Callable[[], None]) -> WorkerHost:
         offset, units = self._known = self._read_units()
-        core = WorkerCore(self._config.settings, offset=offset, units=units)
+        core = WorkerCore(replace(self._config.settings, elects=self._elects), offset=offset, units=units)
         return WorkerHost(
             core,
             self._config,
@@ -158,7 +162,7 @@ class WorkerBase:
         return WorkerHealth(
             state=view.state,
             live=live,
-            ready=live and view.member_epoch > 0,
+            ready=live and view.member_epoch > 0 and not seen.late(),
             worker_id=self.worker_id,
             member_id=view.member_id,
             member_epoch=view.member_epoch,
@@ -167,6 +171,7 @@ class WorkerBase:
             lease_remaining_s=self.lease_remaining_s,
             assignment=tuple(assignment),
             pending=view.pending,
+            waiting=view.waiting,
             drains=self.drains,
             failed=tuple(owned.unit for owned in assignment if owned.unit in broken),
             last_error=None if seen.last_error is None else seen.last_error[0],

@@ -34,12 +34,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kip848_client.common.model import Unit
-from kip848_client.errors import (
-    CatalogConflictError,
-    ErrorCode,
-    Kip848Error,
-    error_for_code,
-)
+from kip848_client.errors import ErrorCode, Kip848Error
 from kip848_client.member.core.states import MemberState
 from kip848_client.wire.messages.connect_group_heartbeat import (
     Assignment,
@@ -76,6 +71,7 @@ from kip848_client.worker.events import (
     WorkerView,
 )
 from kip848_client.worker.planning import REASON_DRAINING, REASON_REQUESTED, Planning, units_on_wire
+from kip848_client.worker.refusals import may_pass, refusal
 
 CLOCK_DRIFT: Final = 0.1
 """How much slower than the coordinator's the worker's clock may run."""
@@ -86,13 +82,6 @@ _FIRST_INTERVAL_MS: Final = 1_000
 """Between attempts to join before a coordinator has named its interval."""
 
 _REJOIN: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.GROUP_ID_NOT_FOUND})
-_ELSEWHERE: Final = frozenset(
-    {
-        ErrorCode.NOT_COORDINATOR,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    }
-)
 
 
 class WorkerPhase(enum.Enum):
@@ -130,6 +119,7 @@ class WorkerSettings(msgspec.Struct, frozen=True):
     """The settings that a worker starts with.
 
     Args:
+        elects: it stands behind an election.
         fence_margin_ms: how long before the end of its lease the worker stops its units; None: a third of the session.
         hold_failed_stops: an `on_revoked` that raises is tried again and not acknowledged; else it counts as stopped.
         reads_units: the application can be asked for its list of units again.
@@ -153,6 +143,7 @@ class WorkerSettings(msgspec.Struct, frozen=True):
     reads_units: bool = False
     sync_timeout_ms: int = 3_000
     unsync_backoff_ms: int = 300_000
+    elects: bool = False
 
 
 class _Calling(msgspec.Struct, frozen=True):
@@ -301,6 +292,8 @@ class WorkerCore:
             pending=self._pending,
             failed=tuple(sorted(self._failed)),
             lease_ends_ms=None if self._lost or not self._owned else self._release_at_ms(),
+            waiting=tuple(sorted(self._assigned.keys() - self._owned.keys())),
+            session_timeout_ms=self._session_ms,
             assignor_status=self._status,
             error=self._error,
         )
@@ -319,16 +312,17 @@ class WorkerCore:
             self._leave_done()
             return
         code = response.error_code
-        if code in _ELSEWHERE:
-            self._look_anew = True
-            self._retry()
+        if not code:
+            self._accepted(response, *sent, is_old=request_id <= self._last_before_release)
         elif code in _REJOIN and (self._epoch or code != ErrorCode.GROUP_ID_NOT_FOUND):
             self._note("fenced", error=ErrorCode(code).name)
             self._removed()
-        elif code:
-            self._fail(self._refusal(code, response.error_message or ""))
+        elif may_pass(error := refusal(code, response.error_message or "", elects=self._settings.elects)):
+            self._look_anew = True
+            self._note("request_failed", error=str(error))
+            self._retry()
         else:
-            self._accepted(response, *sent, is_old=request_id <= self._last_before_release)
+            self._fail(error)
 
     def _accepted(self, response: ConnectGroupHeartbeatResponse, sent_ms: int, offers: bool, *, is_old: bool) -> None:
         self._backoff_ms = self._settings.retry_backoff_ms
@@ -412,11 +406,6 @@ class WorkerCore:
         backoff_ms = min(self._backoff_ms, self._settings.retry_backoff_max_ms)
         self._backoff_ms = 2 * backoff_ms
         self._beat_due_ms = self._now_ms + min(backoff_ms, self._interval_ms)
-
-    def _refusal(self, code: int, message: str) -> Kip848Error:
-        if code == ErrorCode.INVALID_REQUEST and "catalogue conflict" in message:
-            return CatalogConflictError(message, code=code)
-        return error_for_code(code, message, stopped=True)
 
     def _removed(self) -> None:
         """W7: this worker is not in the group any more: release everything; what follows is for the caller to say."""

@@ -195,6 +195,7 @@ class LeaderElection(ElectionBase):
             clock=clock,
         )
         self._base = self._worker
+        self._worker._elects = True
 
     def start(self) -> Self:
         """Take part; returns at once."""

@@ -106,7 +106,7 @@ class NotAnswered(msgspec.Struct, frozen=True):
     """A request failed.
 
     Args:
-        final: a retry cannot help: refused credentials, or a broker without these APIs.
+        final: a retry cannot help: refused credentials, a missing permission, or a broker without these APIs.
     """
 
     request_id: int
@@ -274,6 +274,8 @@ class WorkerView(msgspec.Struct, frozen=True):
         pending: units that this worker will get as soon as others have stopped them.
         failed: units whose start raised.
         lease_ends_ms: when the units must be stopped unless a heartbeat is answered before; None without units.
+        waiting: units that were given to this worker, and have not been started.
+        session_timeout_ms: 0 before the coordinator has answered.
     """
 
     state: MemberState
@@ -283,5 +285,7 @@ class WorkerView(msgspec.Struct, frozen=True):
     pending: tuple[Unit, ...]
     failed: tuple[Unit, ...]
     lease_ends_ms: int | None
+    waiting: tuple[Unit, ...] = ()
+    session_timeout_ms: int = 0
     assignor_status: int = 0
     error: Kip848Error | None = None

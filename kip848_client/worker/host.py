@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol, assert_never
 import anyio
 import anyio.abc
 import anyio.to_thread
+from msgspec.structs import replace
 
 from kip848_client.assignors.units.unit_interface import UnitAssignor, WorkerGroup, WorkerPlan
 from kip848_client.common.clock import Clock
@@ -24,16 +25,13 @@ from kip848_client.common.daemon_thread import daemon_thread
 from kip848_client.common.logs import LOGGER, LogEvent, log_event
 from kip848_client.common.model import BrokerNode
 from kip848_client.errors import (
-    AuthenticationError,
     ConnectionLostError,
-    FatalGroupError,
     IllegalStateError,
     Kip848Error,
-    OtherClusterError,
     ProtocolError,
     RequestTimeoutError,
     UnsupportedByBrokerError,
-    UnsupportedVersionError,
+    error_for_code,
 )
 from kip848_client.network.connection_opener import ConnectionOpener
 from kip848_client.network.ownership import HomeProcess
@@ -43,8 +41,8 @@ from kip848_client.wire.messages.connect_group_heartbeat import (
     ConnectGroupHeartbeatRequest,
     ConnectGroupHeartbeatResponse,
 )
-from kip848_client.worker.classic_round import ClassicRound
-from kip848_client.worker.classic_talk import ClassicTalk, find_coordinator
+from kip848_client.worker.classic.classic_round import ClassicRound
+from kip848_client.worker.classic.classic_talk import ClassicTalk, find_coordinator
 from kip848_client.worker.config import WorkerConfig
 from kip848_client.worker.core import WorkerCore
 from kip848_client.worker.events import (
@@ -68,6 +66,7 @@ from kip848_client.worker.events import (
     WorkerView,
 )
 from kip848_client.worker.observer import WorkerObserver
+from kip848_client.worker.refusals import may_pass
 
 
 class CallbackRunner(Protocol):
@@ -235,8 +234,12 @@ class WorkerHost:
                 self._classic.drain()
             event = DrainRequested(in_group=self._protocol == "classic", then_close=event.then_close)
         effects = self._core.step(event, now_ms=self._clock.now_ms())
-        self.view = self._core.view()
-        self.observer.stepped(self.view)
+        self.view = self._view()
+        late = self.observer.stepped(self.view)
+        if late:
+            reason = None if self.observer.last_error is None else self.observer.last_error[0]
+            units_late = {"what": "units_late", "units": [str(unit) for unit in late], "error": reason}
+            self._log(logging.WARNING, LogEvent.WORKER_NOTED, units_late)
         assert self._tasks is not None
         for effect in effects:
             match effect:
@@ -265,6 +268,12 @@ class WorkerHost:
                     assert_never(effect)
         self._arm()
         self._on_view()
+
+    def _view(self) -> WorkerView:
+        view = self._core.view()
+        if self._classic is None or not self._classic.without_token:
+            return view
+        return replace(view, waiting=tuple(sorted({*view.waiting, *self._classic.without_token})))
 
     def _called(self, call: Call, done: CallbackDone) -> None:
         self.loss = None
@@ -302,15 +311,19 @@ class WorkerHost:
             await self._close_connection()
             late = RequestTimeoutError(f"no answer from the coordinator in {send.timeout_ms} ms")
             self._not_answered(send, late)
-        except (AuthenticationError, OtherClusterError, UnsupportedByBrokerError, UnsupportedVersionError) as error:
-            self._not_answered(send, error, final=True)
         except Kip848Error as error:
-            if isinstance(error, ConnectionLostError | ProtocolError):
+            passes = may_pass(error)
+            if passes and isinstance(error, ConnectionLostError | ProtocolError):
                 await self._close_connection()
-            self._not_answered(send, error, final=isinstance(error, FatalGroupError))
+            self._not_answered(send, error, final=not passes)
         else:
             if isinstance(response, ConnectGroupHeartbeatResponse):
                 self.observer.heartbeat_answered(sent_ms=sent_ms, accepted=not response.error_code)
+                if response.error_code:
+                    self.observer.failed(error_for_code(response.error_code, response.error_message or "a heartbeat"))
+            token_error = None if self._classic is None else self._classic.token_error
+            if token_error is not None:
+                self.observer.failed(token_error)
             self._step(Answered(send.request_id, response))
 
     def _not_answered(self, send: Send, error: Kip848Error, *, final: bool = False) -> None:
@@ -374,6 +387,7 @@ class WorkerHost:
             self._classic = ClassicTalk(
                 ClassicRound(self._config.settings, session_timeout_ms=session_ms, heartbeat_interval_ms=interval_ms),
                 self._sender,
+                group_id=group_id,
                 clock=self._clock,
                 interval_ms=interval_ms,
                 confirmed=lambda sent_ms: self._step(Confirmed(sent_ms)),

@@ -20,12 +20,14 @@ class WorkerHealth(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         live: whether the process should be left running. False once the worker is closed or FATAL, its thread has
             ended, or a callback has run for longer than rebalance.timeout.ms. A broker that is away leaves it True.
-        ready: live, and a member of its group.
+        ready: live, a member of its group, and no unit has been *waiting* for longer than a session.
         heartbeat_answered_s: seconds since the coordinator accepted a heartbeat; None if it never did.
         callback_s: seconds since the callback began that is running; None if none is.
         lease_remaining_s: seconds until the units are stopped unless a heartbeat is answered before; 0 without units.
         assignment: the units that run here, with their tokens.
         pending: units that come here as soon as other workers have stopped them.
+        waiting: units that were given to this worker and have not been started: it has no token for them yet, its
+            list of units is too old, or callbacks run. Empty in a healthy worker but for moments.
         drains: it gives its units to other workers, for good.
         failed: units of *assignment* whose start or runner raised.
         last_error: the last error of a request, or the one that stopped the worker; None if there was none.
@@ -43,6 +45,7 @@ class WorkerHealth(msgspec.Struct, frozen=True, kw_only=True):
     lease_remaining_s: float = 0.0
     assignment: tuple[OwnedUnit, ...] = ()
     pending: tuple[Unit, ...] = ()
+    waiting: tuple[Unit, ...] = ()
     drains: bool = False
     failed: tuple[Unit, ...] = ()
     last_error: str | None = None
@@ -65,9 +68,21 @@ class WorkerObserver:
         self._idle_since_ms: int | None = clock.now_ms()
         """None while units run here."""
         self.last_error: tuple[str, int] | None = None
+        self._waiting_since_ms: dict[Unit, int] = {}
+        self._told_late: frozenset[Unit] = frozenset()
 
-    def stepped(self, view: WorkerView) -> None:
-        """The worker is like this now."""
+    def late(self) -> frozenset[Unit]:
+        """Units that were given to this worker more than a session ago, and have not been started."""
+        session_ms = 0 if self._view is None else self._view.session_timeout_ms
+        since_ms, now_ms = self._waiting_since_ms, self._clock.now_ms()
+        return frozenset(unit for unit, began_ms in since_ms.items() if now_ms - began_ms > session_ms)
+
+    def stepped(self, view: WorkerView) -> list[Unit]:
+        """The worker is like this now.
+
+        Returns:
+            Units that have become `late` since the last call.
+        """
         if self._view is None:
             self._metrics.offer(
                 {
@@ -83,6 +98,10 @@ class WorkerObserver:
         elif self._idle_since_ms is None:
             self._idle_since_ms = self._clock.now_ms()
         self._metrics.look()
+        now_ms, before = self._clock.now_ms(), self._waiting_since_ms
+        self._waiting_since_ms = {unit: before.get(unit, now_ms) for unit in view.waiting}
+        told, self._told_late = self._told_late, self.late()
+        return sorted(self._told_late - told)
 
     def ended(self) -> None:
         """The worker has stopped."""

@@ -34,7 +34,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "re2": ("common/patterns.py",),
     "anyio": (
         *("wire/connection.py", "wire/sasl/session.py"),
-        *("admin/", "aio/", "consumer/", "network/", "worker/classic_talk.py", "worker/host.py"),
+        *("admin/", "aio/", "consumer/", "network/", "worker/classic/classic_talk.py", "worker/host.py"),
         "testing/broker/controls/async_waits.py",
     ),
     "google": ("tools/records/deserializers.py",),  # protobuf, which confluent_kafka brings along if it is asked to

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import pytest
 
 from kip848_client.common.model import Unit
-from kip848_client.errors import BrokerError, ErrorCode
+from kip848_client.errors import BrokerError, ConnectionLostError, ErrorCode, Kip848Error, error_for_code
 from kip848_client.wire.messages.connect_group_heartbeat import (
     Catalog,
     ConnectGroupHeartbeatRequest,
@@ -20,10 +20,14 @@ from kip848_client.wire.messages.init_producer_id import InitProducerIdRequest, 
 from kip848_client.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 from kip848_client.wire.messages.leave_group import LeaveGroupRequest
 from kip848_client.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from kip848_client.worker.classic_messages import Claim, Given, transactional_id
-from kip848_client.worker.classic_round import RENEW_MS, ClassicRound, Compute
+from kip848_client.worker.classic.classic_messages import Claim, Given, token_of, transactional_id
+from kip848_client.worker.classic.classic_round import RENEW_MS, ClassicRound, Compute
 from kip848_client.worker.core import WorkerSettings
 from kip848_client.worker.planning import units_on_wire
+from kip848_client.worker.refusals import may_pass
+
+FIRST: Final = (7 << 16) + 1
+"""The token of epoch 0 of producer id 7."""
 
 Answers = Callable[[Any], Any]
 
@@ -37,7 +41,8 @@ class Bench:
         self.sent: list[Any] = []
         self.heartbeat_error = 0
         self.join_error = 0
-        self.token_error = 0
+        self.token_error: int | Kip848Error = 0
+        self.token_errors: dict[str, int | Kip848Error] = {}
         self.late: dict[str, bytes] = {}
         """What an old JoinGroup of a member says, which arrives after its last one."""
         self.generation = 0
@@ -93,9 +98,12 @@ class Bench:
             case HeartbeatRequest():
                 return HeartbeatResponse(error_code=self.heartbeat_error)
             case InitProducerIdRequest():
-                if self.token_error:
-                    return InitProducerIdResponse(error_code=self.token_error)
                 assert request.transactional_id is not None
+                error = self.token_errors.get(request.transactional_id, self.token_error)
+                if isinstance(error, Kip848Error):
+                    return error
+                if error:
+                    return InitProducerIdResponse(error_code=error)
                 epoch = self.epochs[request.transactional_id] = self.epochs.get(request.transactional_id, -1) + 1
                 return InitProducerIdResponse(producer_id=7, producer_epoch=epoch)
         return None
@@ -112,10 +120,10 @@ def given(response: ConnectGroupHeartbeatResponse) -> tuple[dict[str, int], list
 def test_a_unit_moves_only_after_its_owner_has_stopped_it() -> None:
     """C1 and C2: else the newcomer would start a unit that still runs."""
     bench = Bench()
-    assert given(bench.beat("w1", epoch=0, runs="")) == ({"a": 7 << 16, "b": 7 << 16}, [])
+    assert given(bench.beat("w1", epoch=0, runs="")) == ({"a": FIRST, "b": FIRST}, [])
     bench.beat("w2", epoch=0, runs="")
     bench.heartbeat_error = ErrorCode.REBALANCE_IN_PROGRESS
-    assert given(bench.beat("w1", runs="ab")) == ({"a": 7 << 16}, [])
+    assert given(bench.beat("w1", runs="ab")) == ({"a": FIRST}, [])
     bench.heartbeat_error = 0
     joins = len([sent for sent in bench.sent if isinstance(sent, JoinGroupRequest)])
 
@@ -125,9 +133,9 @@ def test_a_unit_moves_only_after_its_owner_has_stopped_it() -> None:
     bench.heartbeat_error = ErrorCode.REBALANCE_IN_PROGRESS
     assert given(bench.beat("w2")) == ({}, ["b"])
     bench.heartbeat_error = 0
-    assert given(bench.beat("w1", runs="a")) == ({"a": 7 << 16}, [])
+    assert given(bench.beat("w1", runs="a")) == ({"a": FIRST}, [])
     bench.heartbeat_error = ErrorCode.REBALANCE_IN_PROGRESS
-    assert given(bench.beat("w2")) == ({"b": 7 << 16 | 1}, [])
+    assert given(bench.beat("w2")) == ({"b": FIRST + 1}, [])
 
 
 def test_a_worker_that_was_removed_takes_new_tokens() -> None:
@@ -137,7 +145,13 @@ def test_a_worker_that_was_removed_takes_new_tokens() -> None:
     bench.heartbeat_error = ErrorCode.ILLEGAL_GENERATION
     assert bench.beat("w1", runs="ab").error_code == ErrorCode.UNKNOWN_MEMBER_ID
     bench.heartbeat_error = 0
-    assert given(bench.beat("w1", epoch=0, runs=""))[0] == {"a": 7 << 16 | 1, "b": 7 << 16 | 1}
+    assert given(bench.beat("w1", epoch=0, runs=""))[0] == {"a": FIRST + 1, "b": FIRST + 1}
+
+
+def test_the_first_token_of_a_cluster_is_true() -> None:
+    """`if election.token:` would be false for the first leader of a new cluster."""
+    assert token_of(0, 0) == 1
+    assert token_of(0, 1) < token_of(1, 0)
 
 
 def test_a_unit_that_runs_for_long_renews_its_transactional_id() -> None:
@@ -161,7 +175,7 @@ def test_a_join_group_that_arrives_late_does_not_free_units() -> None:
     bench.beat("w1", runs="ab")
     bench.beat("w2")
     bench.beat("w1", runs="a")
-    assert given(bench.beat("w2"))[0] == {"b": 7 << 16 | 1}
+    assert given(bench.beat("w2"))[0] == {"b": FIRST + 1}
     bench.beat("w0", epoch=0, runs="")
     bench.late = {"w2": old}
     bench.beat("w1", runs="a")
@@ -170,7 +184,7 @@ def test_a_join_group_that_arrives_late_does_not_free_units() -> None:
     bench.late = {}
     del bench.metadata["w2"]  # its session is over
     bench.heartbeat_error = 0
-    assert given(bench.beat("w1", runs="a")) == ({"a": 7 << 16}, [])
+    assert given(bench.beat("w1", runs="a")) == ({"a": FIRST}, [])
     bench.heartbeat_error = ErrorCode.REBALANCE_IN_PROGRESS
     assert given(bench.beat("w0"))[0].keys() == {"b"}
 
@@ -192,18 +206,31 @@ def test_a_lost_answer_is_not_waited_for() -> None:
     assert Bench().rounds["w1"].wait_ms(join) == 20_000
 
 
-def test_a_worker_that_may_take_no_tokens_says_so() -> None:
+@pytest.mark.parametrize("refused_by", ["InitProducerId", "FindCoordinator"])
+def test_a_worker_that_may_take_no_tokens_says_so(refused_by: str) -> None:
     """Without the permission for the transactional ids it would keep its units, and start none of them, for ever."""
     bench = Bench()
-    bench.token_error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    refused = bench.beat("w1", epoch=0, runs="")
-    assert refused.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    assert transactional_id("g", Unit("a")) in (refused.error_message or "")
-    bench.token_error = ErrorCode.CONCURRENT_TRANSACTIONS
-    with pytest.raises(BrokerError):
-        bench.beat("w1", runs="")
-    bench.token_error = 0
-    assert given(bench.beat("w1", runs=""))[0].keys() == {"a", "b"}
+    code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    bench.token_error = error_for_code(code, "FindCoordinator") if refused_by == "FindCoordinator" else code
+    with pytest.raises(BrokerError, match=refused_by) as caught:
+        bench.beat("w1", epoch=0, runs="")
+    assert (caught.value.code, may_pass(caught.value)) == (code, False)
+
+
+@pytest.mark.parametrize("error", [ErrorCode.CONCURRENT_TRANSACTIONS, ConnectionLostError("refused")])
+def test_a_token_that_cannot_be_had_now_holds_back_its_unit_only(error: int | Kip848Error) -> None:
+    """A partition of __transaction_state without a leader would stop units that run, and start no others."""
+    bench = Bench()
+    bench.token_errors = {transactional_id("g", Unit("a")): error}
+    first = bench.beat("w1", epoch=0, runs="")
+    assert bench.rounds["w1"].without_token == {Unit("a"), Unit("b")} - {Unit(name) for name in given(first)[0]}
+    second = bench.beat("w1", runs="b")
+    assert {*given(first)[0], *(given(second)[0] if second.assignment else ())} == {"b"}, "units with a token run"
+    assert second.heartbeat_interval_ms < 1_000, "the others are tried again soon"
+    bench.token_errors = {}
+    assert given(bench.beat("w1", runs="b"))[0].keys() == {"a", "b"}
+    assert not bench.rounds["w1"].without_token
+    assert bench.rounds["w1"].token_error is None
 
 
 @pytest.mark.parametrize("version", [2, 3])
@@ -244,11 +271,11 @@ def test_an_administrator_drains_a_worker() -> None:
     rebalance(bench, "w1", "ab")
     rebalance(bench, "w2")
     bench.beat("w1", runs="a")
-    assert given(rebalance(bench, "w2"))[0] == {"b": 7 << 16 | 1}
+    assert given(rebalance(bench, "w2"))[0] == {"b": FIRST + 1}
 
     rebalance(bench, "w2", "b")
     bench.metadata["admin"] = msgspec.msgpack.encode(Claim("admin", drain=["w2"]))
-    assert given(rebalance(bench, "w1", "a")) == ({"a": 7 << 16}, ["b"])
+    assert given(rebalance(bench, "w1", "a")) == ({"a": FIRST}, ["b"])
     assert given(rebalance(bench, "w2", "b")) == ({}, [])
     assert bench.rounds["w2"].draining
     assert msgspec.msgpack.decode(bench.planned["admin"], type=Given).assigned == []
@@ -269,4 +296,4 @@ def test_a_claim_says_since_when_a_unit_runs_and_with_which_token() -> None:
     bench.now_ms = 9_000
     rebalance(bench, "w1", "ab")
     claim = msgspec.msgpack.decode(bench.metadata["w1"], type=Claim)
-    assert (claim.since, claim.tokens) == ([5_000, 5_000], [7 << 16, 7 << 16])
+    assert (claim.since, claim.tokens) == ([5_000, 5_000], [FIRST, FIRST])

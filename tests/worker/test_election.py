@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 import time
 from collections.abc import Iterator
@@ -219,3 +220,37 @@ def test_tasks_of_an_async_runner_know_their_token(conf: dict[str, Any], backend
 
     anyio.run(main, backend=backend)
     assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize("call", ["close", "hand_over", "wait", "wait_for_leadership", "wait_for_loss"])
+def test_async_elections_are_called_as_the_others(call: str) -> None:
+    """A program that moves to asyncio writes `await` in front, and changes nothing else."""
+    plain, awaited = (inspect.signature(getattr(one, call)) for one in (LeaderElection, AsyncLeaderElection))
+    assert plain.parameters == awaited.parameters
+
+
+@pytest.mark.parametrize("call", ["close", "hand_over", "wait", "wait_for"])
+def test_async_workers_are_called_as_the_others(call: str) -> None:
+    """The same."""
+    plain, awaited = (inspect.signature(getattr(one, call)) for one in (Worker, AsyncWorker))
+    assert [(one.name, one.kind, one.default) for one in plain.parameters.values()] == [
+        (one.name, one.kind, one.default) for one in awaited.parameters.values()
+    ]
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_async_waits_end_in_time(conf: dict[str, Any], backend: str) -> None:
+    """A service asks whether it leads, and does something else if it does not."""
+
+    async def main() -> None:
+        async with AsyncLeaderElection(conf) as leader:
+            assert await leader.wait_for_leadership(SOON_S)
+            async with AsyncLeaderElection(conf) as other:
+                assert not await other.wait_for_leadership(0.01)
+                assert not await leader.wait_for_loss(0.01)
+                assert not await other.wait(0.01)
+                assert not await other.worker.wait_for(lambda _: False, 0.01)
+                await leader.close()
+                assert await leader.wait(0.01)
+
+    anyio.run(main, backend=backend)

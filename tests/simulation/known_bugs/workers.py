@@ -10,7 +10,7 @@ from kip848_client.testing.coordinator.connect import catalogue
 from kip848_client.testing.coordinator.connect import connect_records as records
 from kip848_client.testing.coordinator.connect import worker_departure as departure
 from kip848_client.testing.coordinator.connect import worker_heartbeat as heartbeat
-from kip848_client.worker.classic_round import ClassicRound
+from kip848_client.worker.classic.classic_round import ClassicRound
 from kip848_client.worker.core import WorkerCore
 from tests.simulation.known_bugs.registry import Patch, known_bug
 

@@ -35,7 +35,7 @@ from kip848_client.wire.messages.connect_group_heartbeat import ConnectGroupHear
 from kip848_client.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from kip848_client.wire.messages.init_producer_id import InitProducerIdRequest
 from kip848_client.wire.schema import Response
-from kip848_client.worker.classic_round import ClassicRound
+from kip848_client.worker.classic.classic_round import ClassicRound
 from kip848_client.worker.core import CLOCK_DRIFT, WorkerCore, WorkerSettings
 from kip848_client.worker.events import (
     Call,

@@ -1,7 +1,7 @@
 """The requests of simulated workers: heartbeats of connect groups, and the conversations of classic groups.
 
-`ClassicExchange` does on the virtual clock what `worker.classic_talk` does with sockets; the production `ClassicRound`
-decides what is said. `TokenService` stands for the coordinator of transactions.
+`ClassicExchange` does on the virtual clock what `worker.classic.classic_talk` does with sockets; the production
+`ClassicRound` decides what is said. `TokenService` stands for the coordinator of transactions.
 
 Does not own: the worker's core and its units (`simulated_workers`), delays and faults (`network`).
 """
@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from kip848_client.assignors.units.cooperative import CooperativeAssignor
-from kip848_client.errors import ConnectionLostError, ErrorCode, FatalGroupError, Kip848Error
+from kip848_client.errors import ConnectionLostError, ErrorCode, Kip848Error
 from kip848_client.testing.simulation.virtual.cluster import ANY_NODE, Cluster
 from kip848_client.testing.simulation.virtual.environment import GROUP
 from kip848_client.testing.simulation.virtual.network import AnyRequest, Network, Reply, SimulatedConnection
@@ -28,9 +28,17 @@ from kip848_client.wire.messages.join_group import JoinGroupRequest, JoinGroupRe
 from kip848_client.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from kip848_client.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kip848_client.wire.schema import Response
-from kip848_client.worker.classic_messages import PROTOCOL_TYPE, Claim
-from kip848_client.worker.classic_round import ClassicRound, Compute, Conversation, ToGroup, ToTransaction, ToWait
+from kip848_client.worker.classic.classic_messages import PROTOCOL_TYPE, Claim
+from kip848_client.worker.classic.classic_round import (
+    ClassicRound,
+    Compute,
+    Conversation,
+    ToGroup,
+    ToTransaction,
+    ToWait,
+)
 from kip848_client.worker.events import Answered, Confirmed, NotAnswered, Send, WorkerEvent
+from kip848_client.worker.refusals import may_pass
 
 _FIND_VERSION: Final = 4
 _VERSIONS: Final[dict[int, int]] = {
@@ -163,13 +171,23 @@ class Exchange:
         if not self._over:
             self._connected(connection)
 
-    def _connect(self, node_id: int, opened: Callable[[SimulatedConnection], None]) -> None:
+    def _connect(
+        self,
+        node_id: int,
+        opened: Callable[[SimulatedConnection], None],
+        *,
+        failed: Callable[[str], None] | None = None,
+    ) -> None:
         awake = self._worker.awake
+
+        def lost(kind: object, message: str) -> None:
+            self._lost(kind, message) if failed is None else failed(message)
+
         self._network.connect(
             self._worker.name,
             node_id,
             on_open=lambda connection: awake(lambda: opened(connection)),
-            on_failure=lambda kind, message: awake(lambda: self._lost(kind, message)),
+            on_failure=lambda kind, message: awake(lambda: lost(kind, message)),
         )
 
     def _write(
@@ -180,15 +198,20 @@ class Exchange:
         answered: Callable[[Response], None],
         *,
         timeout_ms: int | None = None,
+        failed: Callable[[str], None] | None = None,
     ) -> None:
         worker = self._worker
+
+        def lost(kind: object, message: str) -> None:
+            self._lost(kind, message) if failed is None else failed(message)
+
         self._network.send(
             connection,
             request,
             api_version=version,
             timeout_ms=max(int((timeout_ms or self._send.timeout_ms) / worker.rate), 1),
             on_answer=lambda response: worker.awake(lambda: answered(response)),
-            on_failure=lambda kind, message: worker.awake(lambda: self._lost(kind, message)),
+            on_failure=lambda kind, message: worker.awake(lambda: lost(kind, message)),
         )
 
     def _answered(self, response: Response) -> None:
@@ -208,7 +231,7 @@ class Exchange:
 
     def _failed(self, error: Kip848Error) -> None:
         self._over = True
-        self._worker.step(NotAnswered(self._send.request_id, error, final=isinstance(error, FatalGroupError)))
+        self._worker.step(NotAnswered(self._send.request_id, error, final=not may_pass(error)))
 
 
 class ClassicExchange(Exchange):
@@ -262,15 +285,19 @@ class ClassicExchange(Exchange):
 
     def _to_transaction(self, request: InitProducerIdRequest) -> None:
         link = self._worker.token_link
+
+        def failed(message: str) -> None:
+            self._go_on(ConnectionLostError(message))
+
         if link is not None and link.open:
-            self._write(link, request, 5, self._go_on)
+            self._write(link, request, 5, self._go_on, failed=failed)
             return
 
         def opened(connection: SimulatedConnection) -> None:
             self._worker.token_link = connection
-            self._write(connection, request, 5, self._go_on)
+            self._write(connection, request, 5, self._go_on, failed=failed)
 
-        self._connect(ANY_NODE, opened)
+        self._connect(ANY_NODE, opened, failed=failed)
 
     def _stay_alive(self) -> None:
         if not self._over and not self._worker.dead:

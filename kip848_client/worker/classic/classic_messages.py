@@ -90,5 +90,5 @@ def transactional_id(group_id: str, unit: Unit | str) -> str:
 
 
 def token_of(producer_id: int, producer_epoch: int) -> int:
-    """The fencing token that belongs to an epoch of a transactional id."""
-    return producer_id << 16 | producer_epoch
+    """The fencing token that belongs to an epoch of a transactional id. At least 1, since 0 is false in Python."""
+    return (producer_id << 16 | producer_epoch) + 1

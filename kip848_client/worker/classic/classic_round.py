@@ -31,7 +31,7 @@ import msgspec
 from kip848_client.assignors.units.unit_interface import WorkerGroup, WorkerPlan, WorkerSpec
 from kip848_client.assignors.units.unit_plans import UNIT_PLANS
 from kip848_client.common.model import Unit
-from kip848_client.errors import BrokerError, ErrorCode, ProtocolError, error_for_code
+from kip848_client.errors import BrokerError, ErrorCode, Kip848Error, ProtocolError
 from kip848_client.wire.messages.connect_group_heartbeat import (
     AssignedUnits,
     Assignment,
@@ -45,7 +45,7 @@ from kip848_client.wire.messages.init_producer_id import InitProducerIdRequest, 
 from kip848_client.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from kip848_client.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from kip848_client.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from kip848_client.worker.classic_messages import (
+from kip848_client.worker.classic.classic_messages import (
     PROTOCOL_TYPE,
     Claim,
     Given,
@@ -57,6 +57,7 @@ from kip848_client.worker.classic_messages import (
 )
 from kip848_client.worker.core import WorkerSettings
 from kip848_client.worker.planning import RETRY_MS, units_on_wire
+from kip848_client.worker.refusals import conflict, may_pass, refusal
 
 RENEW_MS: Final = 12 * 3_600_000
 """C5: a unit's transactional id is renewed this long after its last use; brokers forget it after seven days."""
@@ -72,10 +73,6 @@ _PASSING: Final = frozenset(
         ErrorCode.REBALANCE_IN_PROGRESS,  # of a JoinGroup in whose place another one came
     }
 )
-_TOKEN_LATER: Final = frozenset(
-    {ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH}
-)
-"""Errors that another request of a token may not meet, beside those that Kafka calls retriable."""
 _GONE: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
 
 
@@ -90,7 +87,7 @@ class ToGroup(msgspec.Struct, frozen=True):
 
 
 class ToTransaction(msgspec.Struct, frozen=True):
-    """Send a request to the coordinator of its transactional id."""
+    """Send a request to the coordinator of its transactional id; answered with the response, or a `Kip848Error`."""
 
     request: InitProducerIdRequest
 
@@ -140,6 +137,16 @@ class ClassicRound:
         self._used_ms: dict[Unit, int] = {}
         """When a unit's transactional id was last used."""
         self._joined_with: tuple[object, ...] = ()
+        self._without_token: frozenset[Unit] = frozenset()
+        """Units of the last plan whose token could not be taken yet."""
+        self._token_failures: dict[Unit, int] = {}
+        self.token_error: Kip848Error | None = None
+        """Why not."""
+
+    @property
+    def without_token(self) -> frozenset[Unit]:
+        """Units that were given to this worker, and wait for their token."""
+        return self._without_token
 
     @property
     def keep_alive(self) -> HeartbeatRequest | None:
@@ -192,17 +199,17 @@ class ClassicRound:
             if code == ErrorCode.REBALANCE_IN_PROGRESS:
                 self._stale = True
             elif code:
-                return self._refused(code)
+                return self._refused(code, "Heartbeat")
         if self._stale or has_news:
-            code = yield from self._round(now_ms, wall_ms)
+            code, request = yield from self._round(now_ms, wall_ms)
             if code:
-                return self._refused(code)
+                return self._refused(code, request)
         if self._given.conflict is not None:
             return ConnectGroupHeartbeatResponse(
                 error_code=ErrorCode.INVALID_REQUEST, error_message=self._given.conflict
             )
-        refused = yield from self._take_tokens(now_ms)
-        return self._answer() if refused is None else refused
+        yield from self._take_tokens(now_ms)
+        return self._answer()
 
     # --- the core's heartbeat
 
@@ -235,19 +242,21 @@ class ClassicRound:
         self._generation, self._stale = -1, True
         self._running = self._taken = self._delivered = frozenset()
         self._tokens, self._since_ms = {}, {}
+        self._without_token, self._token_failures, self.token_error = frozenset(), {}, None
         self._given = Given()
 
     def _forget_member(self) -> None:
         self._forget()
         self._member_id, self._plan = "", (-1, [])
 
-    def _refused(self, code: int) -> ConnectGroupHeartbeatResponse:
+    def _refused(self, code: int, request: str) -> ConnectGroupHeartbeatResponse:
         if code in _GONE:
             self._forget_member()
             code = ErrorCode.UNKNOWN_MEMBER_ID
         elif code in _PASSING:
             code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-        return ConnectGroupHeartbeatResponse(error_code=code, error_message=f"group {self._settings.group_id!r}")
+        text = f"{request} of group {self._settings.group_id!r}"
+        return ConnectGroupHeartbeatResponse(error_code=code, error_message=text)
 
     def _answer(self) -> ConnectGroupHeartbeatResponse:
         assignment = None
@@ -273,7 +282,7 @@ class ClassicRound:
         )
 
     def _next_interval_ms(self) -> int:
-        if not self._given.moving:
+        if not self._given.moving and not self._without_token:
             return self._interval_ms
         interval_ms = min(self._interval_ms, int(self._pace_ms))  # C7
         self._pace_ms *= 1.25
@@ -292,8 +301,8 @@ class ClassicRound:
 
     # --- a round
 
-    def _round(self, now_ms: int, wall_ms: int) -> Generator[ClassicStep, Any, int]:
-        """Join and synchronise until a round is complete; returns an error code."""
+    def _round(self, now_ms: int, wall_ms: int) -> Generator[ClassicStep, Any, tuple[int, str]]:
+        """Join and synchronise until a round is complete; returns an error code, and the request that met it."""
         settings = self._settings
         while True:
             self._stale = True
@@ -313,7 +322,7 @@ class ClassicRound:
                 self._member_id = joined.member_id
                 continue
             if joined.error_code:
-                return joined.error_code
+                return joined.error_code, "JoinGroup"
             self._member_id, self._generation = joined.member_id, joined.generation_id
             leads = joined.leader == joined.member_id and not joined.skip_assignment
             assignments = (yield from self._lead(joined, wall_ms)) if leads else ()
@@ -330,7 +339,7 @@ class ClassicRound:
             if synced.error_code == ErrorCode.REBALANCE_IN_PROGRESS:
                 continue
             if synced.error_code:
-                return int(synced.error_code)
+                return int(synced.error_code), "SyncGroup"
             self._given = msgspec.msgpack.decode(synced.assignment, type=Given) if synced.assignment else Given()
             self._given_ms, self._pace_ms = now_ms, _QUICK_MS
             self._plan = (joined.generation_id, self._given.members)
@@ -343,7 +352,7 @@ class ClassicRound:
                 self.draining = True
                 news = self._news()  # C8: every later round says so; none is due for it
             self._joined_with, self._stale, self._fresh = news, self._given.again, True
-            return 0
+            return 0, ""
 
     def _claim(self, now_ms: int) -> Claim:
         given = self._given
@@ -429,39 +438,52 @@ class ClassicRound:
                 state=plan.state,
                 state_version=plan.state_version,
                 status=2 if failed else 0,
-                conflict=_conflict(newest.version) if member_id in conflicting else None,
+                conflict=_conflict(newest, claims[member_id]) if member_id in conflicting else None,
             )
             assignments.append(SyncGroupRequestAssignment(member_id, msgspec.msgpack.encode(given)))
         return tuple(assignments)
 
     # --- tokens
 
-    def _take_tokens(self, now_ms: int) -> Generator[ClassicStep, Any, ConnectGroupHeartbeatResponse | None]:
+    def _take_tokens(self, now_ms: int) -> Generator[ClassicStep, Any, None]:
         """Take a token for each new unit, and renew the oldest id of the others if it is time.
 
-        Returns:
-            The refusal of a token that no retry cures.
-        """
-        assigned = sorted(from_pairs(self._given.assigned))
-        old = [unit for unit in assigned if unit in self._tokens and now_ms - self._used_ms[unit] >= RENEW_MS]
-        for unit in [unit for unit in assigned if unit not in self._tokens] + old[:1]:
-            try:
-                token = yield from self._token(unit)
-            except BrokerError as error:
-                if error.retriable or error.code in _TOKEN_LATER:
-                    raise
-                return ConnectGroupHeartbeatResponse(error_code=error.code, error_message=str(error))
-            self._tokens.setdefault(unit, token)  # C4; C5: the next owner's token is greater still
-            self._used_ms[unit] = now_ms
-        return None
+        A unit whose token can't be had now is left out: it is tried again with the next heartbeat, after the others.
 
-    def _token(self, unit: Unit) -> Generator[ClassicStep, Any, int]:
+        Raises:
+            BrokerError: the coordinator of transactions refuses a token, and no retry cures that.
+        """
+        assigned = from_pairs(self._given.assigned)
+        old = [unit for unit in assigned if unit in self._tokens and now_ms - self._used_ms[unit] >= RENEW_MS]
+        failures = self._token_failures
+        new = sorted(set(assigned) - self._tokens.keys(), key=lambda unit: (failures.get(unit, 0), unit))
+        self.token_error = None
+        for unit in new + sorted(old)[:1]:
+            token = yield from self._token(unit)
+            if isinstance(token, int):
+                self._fresh = self._fresh or unit not in self._tokens
+                self._tokens.setdefault(unit, token)  # C4; C5: the next owner's token is greater still
+                self._used_ms[unit] = now_ms
+                failures.pop(unit, None)
+            elif not may_pass(token):
+                raise token
+            else:
+                self.token_error = token
+                failures[unit] = failures.get(unit, 0) + 1
+                if not isinstance(token, BrokerError):
+                    break  # each further one may take as long
+        self._without_token = frozenset(new) - self._tokens.keys()
+
+    def _token(self, unit: Unit) -> Generator[ClassicStep, Any, int | Kip848Error]:
         name = transactional_id(self._settings.group_id, unit)
-        answer: InitProducerIdResponse = yield ToTransaction(
+        answer: InitProducerIdResponse | Kip848Error = yield ToTransaction(
             InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS)
         )
+        if isinstance(answer, Kip848Error):
+            return answer
         if answer.error_code:
-            raise error_for_code(answer.error_code, f"no fencing token of unit {unit}: transactional id {name!r}")
+            text = f"no fencing token of unit {unit}: InitProducerId of transactional id {name!r}"
+            return refusal(answer.error_code, text, elects=self._settings.elects)
         return token_of(answer.producer_id, answer.producer_epoch)
 
 
@@ -482,8 +504,9 @@ def _checksum(member_id: str) -> int:
     return zlib.crc32(member_id.encode())
 
 
-def _conflict(version: int) -> str:
-    return f"catalogue conflict: the group has another list of units with version {version}; raise units.version"
+def _conflict(newest: Claim, claim: Claim) -> str:
+    group, worker = {*from_pairs(newest.units)}, {*from_pairs(claim.units)}
+    return conflict(newest.version, units=map(str, group - worker), others=map(str, worker - group))
 
 
 def _group(claims: Mapping[str, Claim], newest: Claim, drained: Container[str]) -> WorkerGroup:

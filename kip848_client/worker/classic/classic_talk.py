@@ -6,22 +6,30 @@ prove meanwhile that it is alive; also while a plan is computed, and while token
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import anyio
+from msgspec.structs import replace
 
 from kip848_client.assignors.units.unit_interface import WorkerGroup, WorkerPlan
 from kip848_client.common.clock import Clock
-from kip848_client.common.model import BrokerNode
-from kip848_client.errors import ErrorCode, Kip848Error, error_for_code
+from kip848_client.common.model import BrokerNode, Unit
+from kip848_client.errors import ErrorCode, Kip848Error
 from kip848_client.network.old_layouts import spoken
 from kip848_client.network.request_sender import BrokerConnection, RequestSender
 from kip848_client.wire.api_keys import ApiKey
-from kip848_client.wire.messages.connect_group_heartbeat import ConnectGroupHeartbeatRequest
+from kip848_client.wire.messages.connect_group_heartbeat import (
+    ConnectGroupHeartbeatRequest,
+    ConnectGroupHeartbeatResponse,
+)
+from kip848_client.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
 from kip848_client.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest
 from kip848_client.wire.messages.init_producer_id import InitProducerIdRequest
-from kip848_client.worker.classic_round import ClassicRound, Compute, ToGroup, ToTransaction, ToWait
+from kip848_client.worker.classic.classic_messages import PROTOCOL_TYPE
+from kip848_client.worker.classic.classic_round import ClassicRound, Compute, ToGroup, ToTransaction, ToWait
+from kip848_client.worker.refusals import group_users, refusal
 
 _ALIVE: Final = frozenset({ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS})
 
@@ -30,14 +38,15 @@ async def find_coordinator(sender: RequestSender, key: str, *, key_type: int, ti
     """The coordinator of a group (type 0) or a transactional id (type 1).
 
     Raises:
-        BrokerError: there is none yet.
+        BrokerError: there is none now, or this user may not know it.
     """
     connection = await sender.any_broker(timeout_ms=timeout_ms)
     request = FindCoordinatorRequest(key="", key_type=key_type, coordinator_keys=(key,))
     response: Any = await connection.send(spoken(request, connection.api_versions), timeout_ms=timeout_ms)
     found: Coordinator = response.of(key)
     if found.error_code:
-        raise error_for_code(found.error_code, f"no coordinator of {key!r} yet")
+        kind = "transactional id" if key_type else "group"
+        raise refusal(found.error_code, f"FindCoordinator of {kind} {key!r}", elects=False)
     return found
 
 
@@ -54,6 +63,7 @@ class ClassicTalk:
         round_: ClassicRound,
         sender: RequestSender,
         *,
+        group_id: str,
         clock: Clock,
         interval_ms: int,
         confirmed: Callable[[int], None],
@@ -61,6 +71,7 @@ class ClassicTalk:
     ) -> None:
         self._round: Final = round_
         self._sender: Final = sender
+        self._group_id: Final = group_id
         self._clock: Final = clock
         self._interval_ms: Final = interval_ms
         self._confirmed: Final = confirmed
@@ -70,6 +81,16 @@ class ClassicTalk:
         self._transactions: Final[dict[str, BrokerNode]] = {}
         """Transactional id -> its coordinator, when it last answered without an error."""
         self._waits_for: ToWait | None = None
+
+    @property
+    def without_token(self) -> frozenset[Unit]:
+        """Units that were given to this worker, and wait for their token."""
+        return self._round.without_token
+
+    @property
+    def token_error(self) -> Kip848Error | None:
+        """Why they do."""
+        return self._round.token_error
 
     @property
     def drains(self) -> bool:
@@ -117,13 +138,31 @@ class ClassicTalk:
                             self._waits_for, wait_ms = request, self._round.wait_ms(request)
                         answer = await connection.send(request, timeout_ms=wait_ms)
                     case ToTransaction(request):
-                        answer = await self._to_transaction(request, timeout_ms=timeout_ms)
+                        try:
+                            answer = await self._to_transaction(request, timeout_ms=timeout_ms)
+                        except Kip848Error as error:  # the units that run, and those with a token, don't wait for it
+                            answer = error
                     case Compute(name, group):
                         answer = await self._compute(name, group)
         except StopIteration as end:
-            return end.value
+            return await self._explained(end.value, connection, timeout_ms)
         finally:
             talk.close()
+
+    async def _explained(
+        self, response: ConnectGroupHeartbeatResponse, connection: BrokerConnection, timeout_ms: int
+    ) -> ConnectGroupHeartbeatResponse:
+        """*response*; if other members than workers use the group, with a text that says who."""
+        if response.error_code != ErrorCode.INCONSISTENT_GROUP_PROTOCOL:
+            return response
+        group: DescribedGroup | None = None
+        with contextlib.suppress(Kip848Error):  # it says less then
+            answer = await connection.send(DescribeGroupsRequest(groups=(self._group_id,)), timeout_ms=timeout_ms)
+            group = answer.groups[0] if answer.groups else None
+        if group is not None and group.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
+            group = None
+        users = group_users(group, self._group_id, protocol_type=PROTOCOL_TYPE)
+        return replace(response, error_message=f"{response.error_message}: {users}")
 
     async def _stay_alive(self, connection: BrokerConnection, node: BrokerNode, timeout_ms: int) -> None:
         """Send heartbeats while a conversation lasts; the end of the coordinator ends it, too."""
