@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -34,6 +36,16 @@ def test_a_removed_member_has_left(broker: EmbeddedBroker, connection: RawConnec
     assert members(broker) == []
     assert connection.ask(join("b", instance_id="static"), version=1).error_code == ErrorCode.NONE
     assert journal.named("member_left")[0].fields["reason"] == "leave"
+
+
+def test_a_wait_without_an_end_waits(broker: EmbeddedBroker, connection: RawConnection) -> None:
+    """``timeout_s=math.inf`` is what comes to mind for it; Python's waits raise OverflowError."""
+    with ThreadPoolExecutor(2) as pool:
+        group = pool.submit(broker.wait_for_group, "g", members=1, timeout_s=math.inf)
+        request = pool.submit(broker.requests.wait_for, "ConsumerGroupHeartbeat", timeout_s=math.inf)
+        connection.ask(join("a"), version=1)
+        assert [member.member_id for member in group.result().members] == ["a"]
+        assert request.result().number == 1
 
 
 def test_a_member_is_named_by_its_client_id_if_only_one_has_it(

@@ -8,7 +8,9 @@ import json
 import socket
 import struct
 import threading
+import tracemalloc
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import msgspec
@@ -22,6 +24,8 @@ from kip848_client.testing import EmbeddedBroker
 from kip848_client.testing.broker.state import BrokerState
 from kip848_client.testing.serving.control_calls import calls
 from kip848_client.testing.serving.control_port import ControlPort
+from tests.support.group_requests import join
+from tests.support.raw_connection import RawConnection
 from tests.support.waiting import wait_until
 
 Ask = Callable[..., tuple[int, Any]]
@@ -104,6 +108,7 @@ def test_errors_say_what_was_wrong(ask: Ask) -> None:
         ("faults/on", {"script": [{"drop": {}}], "times": 0}, 400, ">= 1"),
         ("requests/wait_for", {"count": 0}, 400, ">= 1"),
         ("groups/wait_for", {"group_id": "g", "timeout_s": -1}, 400, ">= 0"),
+        ("groups/wait_for", {"group_id": "g", "timeout_s": 1e10}, 400, "<= 1000000"),
         ("transactions/wait_for", {"transactional_id": "t", "state": "Ongoin"}, 400, "its states are Empty, Ongoing"),
         ("clock/advance", {"ms": 10**26}, 400, "not beyond the year 9999"),
         ("clock/advance", {"ms": -1}, 400, "time goes forward"),
@@ -131,6 +136,10 @@ def test_a_mistake_is_refused_at_once(call: str, arguments: dict[str, object], s
         ("GET /nowhere", "", 404, None),
         ("POST /topics/list", f"Content-Length: {10**9}", 413, None),
         ("POST /topics/list", "Content-Length: many", 400, None),
+        ("POST /topics/list", "Content-Length: 2\r\nContent-Length: 3", 400, None),
+        ("POST /topics/list", f"Content-Length: {'9' * 5_000}", 413, None),
+        ("POST /topics/list", f"Cookie: {'x' * 40_000}", 431, None),
+        ("POST /topics/list", "Origin: https://example.org\r\nContent-Length: 1000", 403, None),
         ("POST /topics/list", "Transfer-Encoding: chunked", 411, None),
     ],
     ids=str,
@@ -156,10 +165,47 @@ def test_a_client_that_goes_away_leaves_no_traceback(broker: EmbeddedBroker, cap
         host, number = port.url.removeprefix("http://").split(":")
         with socket.create_connection((host, int(number)), 30) as connection:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close resets
-            connection.sendall(b"POST /topics/list HTTP/1.1\r\nContent-Length: 2\r\n\r\n{")
+            connection.sendall(b"POST /topics/list HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{")
             wait_until(lambda: any(map(_serves, threading.enumerate())), what="a thread for it")
         wait_until(lambda: not any(map(_serves, threading.enumerate())), what="its end")
     assert capfd.readouterr().err == ""
+
+
+UNFINISHED = b"POST /topics/list HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n{"
+
+
+def _connected(port: ControlPort) -> socket.socket:
+    host, number = port.url.removeprefix("http://").split(":")
+    return socket.create_connection((host, int(number)), 30)
+
+
+def test_unfinished_bodies_take_no_memory_and_strangers_not_even_a_wait(broker: EmbeddedBroker) -> None:
+    """Eighty of them took 1.2 GB, before the token was looked at."""
+    with ControlPort(broker, "127.0.0.1", 0, token="secret") as port, _connected(port) as stranger:
+        stranger.sendall(UNFINISHED % 2**24)
+        assert stranger.recv(12) == b"HTTP/1.1 401"
+    with ControlPort(broker, "127.0.0.1", 0) as port, ExitStack() as stack:
+        for _ in range(4):
+            stack.enter_context(_connected(port)).sendall(UNFINISHED % 2**24)
+        tracemalloc.start()
+        stack.callback(tracemalloc.stop)
+        wait_until(lambda: _asking(port)("topics/create", name="a", configs={"x": "y" * 2**18})[0] == 503)
+        assert tracemalloc.get_traced_memory()[1] < 2**23
+        assert _asking(port)("topics/list")[0] == 200
+
+
+def test_connections_without_a_request_give_way_to_others(broker: EmbeddedBroker) -> None:
+    """Who only connects, or sends a header a minute, must not keep a test from its broker."""
+    with ControlPort(broker, "127.0.0.1", 0) as port, ExitStack() as stack:
+        kept = http.client.HTTPConnection(port.url.removeprefix("http://"), timeout=30)
+        stack.callback(kept.close)
+        kept.request("POST", "/groups/wait_for", '{"group_id": "g", "state": "Stable", "timeout_s": 600}')
+        idle = [stack.enter_context(_connected(port)) for _ in range(300)]
+        assert _asking(port)("topics/list")[0] == 200
+        assert idle[0].recv(1) == b""
+        with RawConnection(broker.bootstrap_servers) as member:
+            member.ask(join(topics=("orders",)), version=1)
+            assert kept.getresponse().status == 200
 
 
 def _serves(thread: threading.Thread) -> bool:
@@ -285,5 +331,6 @@ def test_with_a_token_only_who_has_it_may_call(broker: EmbeddedBroker) -> None:
     with ControlPort(broker, "127.0.0.1", 0, token="secret") as port:
         assert _asking(port)("topics/list")[0] == 401
         assert _asking(port, {"Authorization": "Bearer wrong"})("topics/list")[0] == 401
-        assert _asking(port, {"Authorization": "Bearer secret"})("topics/list")[0] == 200
+        for scheme in ("Bearer", "bearer"):
+            assert _asking(port, {"Authorization": f"{scheme} secret"})("topics/list")[0] == 200
         assert _asking(port)("health") == (200, {"serving": True})

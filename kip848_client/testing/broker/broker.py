@@ -55,7 +55,7 @@ from kip848_client.testing.broker.net.listener_security import (
     protocol_name,
     server_context,
 )
-from kip848_client.testing.broker.net.loop_thread import LoopThread
+from kip848_client.testing.broker.net.loop_thread import LoopThread, wait_s
 from kip848_client.testing.broker.net.request_log import RequestLog
 from kip848_client.testing.broker.share.share_group import ShareGroupSnapshot, share_group
 from kip848_client.testing.broker.start_up import Started, StartUp
@@ -409,7 +409,7 @@ class EmbeddedBroker:
             lambda state: watch_records(state.topics, topic, count, partition, committed=committed, future=future)
         )
         try:
-            return future.result(timeout_s)
+            return future.result(wait_s(timeout_s))
         except concurrent.futures.TimeoutError:
             there = len(self.records(topic, partition, committed=committed))
             where = topic if partition is None else f"{topic}-{partition}"

@@ -501,6 +501,8 @@ _LEAST: Final = {
     **dict.fromkeys(("count", "hits", "nth", "times"), 1),
 }
 """Argument -> its smallest value. A wait for less would be over at once, or never."""
+_MOST: Final = {"timeout_s": 1_000_000}
+"""Argument -> its largest value. Threads cannot wait for ever."""
 
 
 def _call(path: str, function: Callable[..., object], room: str | None) -> Call:
@@ -509,7 +511,7 @@ def _call(path: str, function: Callable[..., object], room: str | None) -> Call:
     for parameter in list(inspect.signature(function).parameters.values())[1:]:
         name, kind = parameter.name, hints[parameter.name]
         if name in _LEAST:
-            meta = msgspec.Meta(ge=_LEAST[name])
+            meta = msgspec.Meta(ge=_LEAST[name], le=_MOST.get(name))
             kind = functools.reduce(
                 operator.or_,
                 (Annotated[each, meta] if each in (int, float) else each for each in get_args(kind) or (kind,)),

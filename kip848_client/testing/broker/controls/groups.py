@@ -22,6 +22,7 @@ from kip848_client.testing.broker.coordinators.group_admin import (
     remove_member,
 )
 from kip848_client.testing.broker.coordinators.snapshots import GroupSnapshot
+from kip848_client.testing.broker.net.loop_thread import wait_s
 from kip848_client.testing.coordinator.classic.classic_group import ClassicState
 from kip848_client.testing.coordinator.core.timers import TimerKind
 from kip848_client.testing.coordinator.modern.modern_group import GroupState
@@ -80,7 +81,7 @@ class BrokerGroups:
         future: concurrent.futures.Future[GroupSnapshot] = concurrent.futures.Future()
         self._live.on_loop(lambda state: state.groups.add_waiter(group_id, predicate, future))
         try:
-            return future.result(timeout_s)
+            return future.result(wait_s(timeout_s))
         except concurrent.futures.TimeoutError:
             now = self.get(group_id) if self._live.running else None
             raise RequestTimeoutError(

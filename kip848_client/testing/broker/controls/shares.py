@@ -8,6 +8,7 @@ from typing import Final
 
 from kip848_client.errors import RequestTimeoutError
 from kip848_client.testing.broker.controls.live import LiveBroker
+from kip848_client.testing.broker.net.loop_thread import wait_s
 from kip848_client.testing.broker.share.share_host import SharePartitionSnapshot
 
 
@@ -61,7 +62,7 @@ class BrokerShares:
         future: concurrent.futures.Future[tuple[SharePartitionSnapshot, ...]] = concurrent.futures.Future()
         self._live.on_loop(lambda state: state.shares.add_waiter(group_id, predicate, future))
         try:
-            return future.result(timeout_s)
+            return future.result(wait_s(timeout_s))
         except concurrent.futures.TimeoutError:
             now = self.partitions(group_id) if self._live.running else ()
             raise RequestTimeoutError(

@@ -10,6 +10,7 @@ from typing import Final
 from kip848_client.errors import RequestTimeoutError
 from kip848_client.testing.broker.client_telemetry import MetricsPush
 from kip848_client.testing.broker.controls.live import LiveBroker
+from kip848_client.testing.broker.net.loop_thread import wait_s
 
 _PUSHES_MAX: Final = 1_000
 
@@ -72,7 +73,7 @@ class BrokerTelemetry:
             return None
 
         with self._changed:
-            push = self._changed.wait_for(found, timeout_s)
+            push = self._changed.wait_for(found, wait_s(timeout_s))
         if push is None:
             raise RequestTimeoutError(
                 f"no client pushed metrics {metric!r} within {timeout_s} s; {len(self._pushes)} other pushes came. Is "

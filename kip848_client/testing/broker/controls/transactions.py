@@ -9,6 +9,7 @@ from typing import Final
 from kip848_client.errors import ConfigError, RequestTimeoutError
 from kip848_client.testing.broker.controls.live import LiveBroker
 from kip848_client.testing.broker.coordinators.transaction_host import TransactionSnapshot
+from kip848_client.testing.broker.net.loop_thread import wait_s
 from kip848_client.testing.transactions.transaction import TransactionState
 
 _STATES: Final = tuple(state.title for state in TransactionState)
@@ -52,7 +53,7 @@ class BrokerTransactions:
         future: concurrent.futures.Future[TransactionSnapshot] = concurrent.futures.Future()
         self._live.on_loop(lambda broker: broker.transactions.add_waiter(transactional_id, named, future))
         try:
-            return future.result(timeout_s)
+            return future.result(wait_s(timeout_s))
         except concurrent.futures.TimeoutError:
             now = self.get(transactional_id) if self._live.running else None
             raise RequestTimeoutError(

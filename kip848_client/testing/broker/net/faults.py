@@ -20,6 +20,7 @@ from kip848_client.common.logs import BROKER_LOGGER, LogEvent, log_event
 from kip848_client.errors import ConfigError, IllegalStateError, ProtocolError, RequestTimeoutError
 from kip848_client.testing.broker.net.context import RequestContext
 from kip848_client.testing.broker.net.logged_request import api_title
+from kip848_client.testing.broker.net.loop_thread import wait_s
 from kip848_client.testing.broker.net.server import ClientConnection
 from kip848_client.testing.faults.actions import Action
 from kip848_client.testing.faults.perform import OnResponse, perform
@@ -70,7 +71,7 @@ class FaultRule:
             IllegalStateError: the rule itself failed: its predicate or function raised, or its action does not fit.
         """
         with self._faults._changed:
-            self._faults._changed.wait_for(lambda: self.hits >= hits or self._rule.failure, timeout_s)
+            self._faults._changed.wait_for(lambda: self.hits >= hits or self._rule.failure, wait_s(timeout_s))
             self.check()
             if self.hits < hits:
                 raise RequestTimeoutError(f"after {timeout_s} s, {hits} hits were expected of the fault rule: {self}")

@@ -97,3 +97,8 @@ class LoopThread:
         finally:
             asyncio.set_event_loop(None)
             self.loop.close()
+
+
+def wait_s(timeout_s: float) -> float:
+    """How long a thread waits that is told to wait for *timeout_s*: there are years that Python cannot count."""
+    return min(timeout_s, threading.TIMEOUT_MAX)

@@ -18,6 +18,7 @@ from kip848_client.common.clock import Clock
 from kip848_client.errors import ConfigError, RequestTimeoutError
 from kip848_client.testing.broker.net.context import RequestContext
 from kip848_client.testing.broker.net.logged_request import AnsweredError, LoggedRequest, Outcome, api_title, errors_of
+from kip848_client.testing.broker.net.loop_thread import wait_s
 from kip848_client.testing.faults.rules import ApiSelector, Match, select_apis
 from kip848_client.testing.faults.subject import Subject, TopicNames
 from kip848_client.wire.api_keys import ApiKey
@@ -152,7 +153,7 @@ class RequestLog:
             node_id=node_id,
         )
         search = _Search(self, match, when, answered=answered, since=since)
-        deadline_s = time.monotonic() + timeout_s
+        deadline_s = time.monotonic() + wait_s(timeout_s)
         with self._changed:
             self._waiting += 1
         try:
