@@ -15,6 +15,7 @@ from kip848_client.common.error_codes import ErrorCode
 from kip848_client.common.model import OffsetRange
 from kip848_client.errors import AuthenticationError, ConfigError, NoOffsetForPartitionError
 from kip848_client.journal import read_journal
+from kip848_client.spark.source import stream
 from kip848_client.spark.values.data_loss import DataLossError
 from kip848_client.spark.values.offsets import StreamOffset
 from kip848_client.testing import BrokerSasl, BrokerTls
@@ -127,6 +128,46 @@ def test_an_interrupted_batch_is_not_read_again_where_others_have_read_it(
             wait_until(everything_is_read)
 
     assert first.rows + second.rows + seen == everything(100, partitions=4)
+
+
+def test_an_interrupted_batch_waits_for_the_batch_of_another_query(
+    broker: EmbeddedBroker, address: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The other's batch may last for minutes: read again meanwhile, its records were written twice, without a word."""
+    monkeypatch.setattr(stream, "FIRST_ASSIGNMENT_MS", 0)
+    monkeypatch.setattr(stream, "TELL_WAITING_S", 0.0)
+    with driving(address, maxOffsetsPerTrigger=200) as first:
+        assert first.plan()
+        interrupted = first.planned
+    with driving(address, maxOffsetsPerTrigger=400) as other:
+        wait_until(other.plan)
+        with driving(address, firstAssignmentTimeout=None) as second:
+            back = threading.Thread(target=second.replay, args=(interrupted,))
+            back.start()
+            wait_until(lambda: "was interrupted, and others hold partitions of it" in caplog.text)
+            assert not second.rows
+            other.finish()
+            while back.is_alive():
+                other.turn()
+
+    assert other.rows + second.rows == everything(100, partitions=4)
+    assert "written twice" not in caplog.text
+
+
+def test_an_interrupted_batch_is_repeated_when_its_time_is_over(
+    broker: EmbeddedBroker, address: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who would rather write twice than wait says how long; it is not silent."""
+    with driving(address, maxOffsetsPerTrigger=200) as first:
+        assert first.plan()
+        interrupted = first.planned
+    with driving(address) as other:
+        wait_until(other.plan)
+        with driving(address, firstAssignmentTimeout="0s") as second:
+            second.replay(interrupted)
+
+    assert second.rows.total() == 200
+    assert "is repeated although its partitions are not all back after 0 s" in caplog.text
 
 
 @pytest.mark.parametrize("selection", [{}, {"subscribe": None, "assign": '{"orders":[0,1,2,3]}'}])

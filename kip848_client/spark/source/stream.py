@@ -9,6 +9,7 @@ committed to the group, because Spark's own ``commit`` call comes only after the
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Iterable, Mapping
@@ -43,6 +44,9 @@ OUTLOOK_EVERY_S: Final = 0.25
 
 FIRST_ASSIGNMENT_MS: Final = 10_000
 """How long the first trigger of a stream without end waits for partitions, unless firstAssignmentTimeout is set."""
+
+TELL_WAITING_S: Final = 5.0
+"""After so long a query that was interrupted says what it waits for."""
 
 HAND_OVER_S: Final = 10.0
 """How long a query that stops waits for the others to be ready for its partitions."""
@@ -260,8 +264,9 @@ class Stream:
         batch = StreamOffset.from_json(end)
         ranges = batch.ranges
         if self._source is None and ranges:
+            left = self._without_read_by_others(batch)
             with self._lock:
-                self._repeated = (dict(end), self._without_read_by_others(batch))
+                self._repeated = (dict(end), left)
                 self._planned = dict(end)
         if self._repeated is not None and self._repeated[0] == end:
             ranges = self._repeated[1]
@@ -326,20 +331,23 @@ class Stream:
         """The ranges of an interrupted batch, without what other members have committed since.
 
         Waits until the group has settled, so that those who give partitions back have committed, and until those who
-        keep some have committed the batch; at most as long as a first trigger waits for partitions.
+        keep some have committed the batch. A member may take as long for a batch as the group waits for a revocation,
+        and a dead one holds its partitions until its session ends.
         """
         begins = {each.partition: each.start for each in batch.ranges}
-        source = self._joined(msgspec.structs.replace(batch, positions={**batch.positions, **begins}))
+        with self._lock:
+            source = self._joined(msgspec.structs.replace(batch, positions={**batch.positions, **begins}))
         if self._options.assigned or not self._options.commit:
             return batch.ranges
-        given_ms = self._options.first_assignment_ms
-        deadline_s = time.monotonic() + (FIRST_ASSIGNMENT_MS if given_ms is None else given_ms) / 1_000
+        limit_ms = self._settling_ms(source)
+        began_s = time.monotonic()
+        tell_s = began_s + TELL_WAITING_S
         names = [each.partition for each in batch.ranges]
         group = GroupOffsets(self._options.client, timeout_ms=self._options.lookup_timeout_ms)
         try:
             while True:
                 source.check()
-                settled = source.outlook(names).settled
+                outlook = source.outlook(names)
                 ours = source.readable()
                 read = self._committed_by_others(group, names)
                 left = tuple(
@@ -347,12 +355,32 @@ class Stream:
                     for each in batch.ranges
                     if read.get(each.partition, 0) < each.end
                 )
-                if (settled and all(each.partition in ours for each in left)) or time.monotonic() >= deadline_s:
+                now_s = time.monotonic()
+                complete = outlook.settled and all(each.partition in ours for each in left)
+                if not self._stopping and (complete or now_s >= began_s + limit_ms / 1_000):
                     break
+                if now_s >= tell_s:
+                    tell_s = math.inf
+                    _log.warning(
+                        "batch %d was interrupted, and others hold partitions of it: %s. It is repeated once they have "
+                        "committed what they read, or after %g s (firstAssignmentTimeout)",
+                        batch.batch,
+                        outlook.holders,
+                        limit_ms / 1_000,
+                    )
                 source.await_change(OUTLOOK_EVERY_S)
         finally:
             group.close()
-        source.plan(each for each in left if each.partition in ours)
+        with self._lock:
+            source.plan(each for each in left if each.partition in ours)
+        if not complete:
+            _log.warning(
+                "batch %d was interrupted, and is repeated although its partitions are not all back after %g s "
+                "(firstAssignmentTimeout): %s. What these members read and have not committed is written twice",
+                batch.batch,
+                limit_ms / 1_000,
+                outlook.holders,
+            )
         rows, planned = sum(each.rows for each in left), sum(each.rows for each in batch.ranges)
         if rows < planned:
             _log.warning(
@@ -363,6 +391,11 @@ class Stream:
                 planned,
             )
         return left
+
+    def _settling_ms(self, source: Ownership) -> int:
+        """How long others may keep partitions that are to come here, unless firstAssignmentTimeout says it."""
+        given_ms = self._options.first_assignment_ms
+        return (source.rebalance_timeout_ms or 0) + SESSION_MS_MAX if given_ms is None else given_ms
 
     def _committed_by_others(
         self, group: GroupOffsets, partitions: Iterable[NamedPartition]
@@ -425,8 +458,7 @@ class Stream:
                 f"{group} has settled, and this query has no partition in it: {outlook.holders}. Its members read the "
                 "records; to read them here, give the query a group.id of its own, or stop a member"
             )
-        given_ms = self._options.first_assignment_ms
-        limit_ms = (source.rebalance_timeout_ms or 0) + SESSION_MS_MAX if given_ms is None else given_ms
+        limit_ms = self._settling_ms(source)
         if waited_ms < limit_ms:
             return False
         raise NotOwnedError(
