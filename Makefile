@@ -5,7 +5,7 @@
 #   make demo-spark  two Spark queries share a consumer group, and count each flight once (Java is installed if missing)
 #   make test     the tests that need nothing but Python, without the slow ones: minutes
 #   make test-slow  the slow ones: Spark's jobs, sweeps, churn, demos, programs of the documents
-#   make check    lint, format, types, import contracts, import circles, rooms of a size that one reads
+#   make check    lint, format, types, import contracts
 #   make simulate  50,000 simulated groups with faults, or as many as two and a half minutes allow; some thousands that no other
 #                  commit has played; the same digests twice
 #   make mutants MUTANTS="kip848_client.member.consumer.heartbeats.*"  put small bugs into a module, to see whether tests notice
@@ -28,13 +28,8 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 DEMO_STAMP := $(VENV)/.demo-installed
-# The newest interpreter from 3.11 on whose core is not in a shared library (with that, programs in Python are an eighth
-# slower); if there is none, the newest. PYTHON3=... chooses another.
-PYTHON3 ?= $(shell for path in $$(type -ap python3.13 python3.12 python3.11 python3); do \
-	$$path -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue; \
-	first=$${first:-$$path}; \
-	$$path -c 'import sys; sys.exit("/libpython" in open("/proc/self/maps").read())' 2>/dev/null && fast=$$path && break; \
-	done; echo $${fast:-$$first})
+# PYTHON3=... chooses another interpreter than the newest.
+PYTHON3 ?= $(shell bash tests/packaging/newest_python.sh)
 
 # Hundreds of short processes are started by the tests: let them find compiled modules.
 unexport PYTHONDONTWRITEBYTECODE
@@ -91,39 +86,14 @@ check: venv
 	set -o pipefail; . $(VENV)/bin/activate; pyright --verifytypes kip848_client --ignoreexternal | grep -v '^   kip848_client'
 	. $(VENV)/bin/activate; pyright tests/typing
 	$(VENV)/bin/lint-imports
-	$(PYTHON) -m tests.source.import_circles
-	$(PYTHON) -m tests.source.rooms
 
 format: venv
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 
-# SIMULATED_SEEDS=200 is quick. A digest of histories must not depend on how Python shuffles the hashes of strings.
-SIMULATED_SEEDS ?= 50000
-SIMULATED_WITHIN_S ?= 150
-# Of each scenario of a minute: some bugs need a group that has lived for a while.
-SIMULATED_LONG_WITHIN_S ?= 30
-# Seeds that begin at a number of the commit, or of the day where there is no git: what breaks is named with its command.
-SIMULATED_FRESH_SEEDS ?= 4000
-SIMULATED_FRESH_WITHIN_S ?= 15
-FRESH_SCENARIOS := mixed churn zombies static patterns topics failover refusals assignors storm classic migration workers classic_workers transactions shares processing processing_transactions
-# With the questions and walks of the tests, in the runs that may be asked.
-SIMULATE := $(PYTHON) -m kip848_client simulate --watch tests.simulation.probes:probes
+# SIMULATED_SEEDS=200 is quick; other variables: tests/simulation/gate.py
 simulate: venv
-	@$(SIMULATE) --scenario brief --seeds 0:$(SIMULATED_SEEDS) --within $(SIMULATED_WITHIN_S)
-	@for scenario in assignors storm; do \
-		$(SIMULATE) --scenario $$scenario --seeds 0:1000 --within $(SIMULATED_LONG_WITHIN_S) || exit 1; \
-	done
-	@fresh=$$((0x$$({ git rev-parse HEAD 2>/dev/null || date +%Y%m%d; } | head -c 7)00)); \
-	echo "seeds of this commit begin at $$fresh"; \
-	for scenario in brief $(FRESH_SCENARIOS); do \
-		$(SIMULATE) --scenario $$scenario --seeds $$fresh:$$((fresh + $(SIMULATED_FRESH_SEEDS))) \
-			--within $$([ $$scenario = brief ] && echo $$((4 * $(SIMULATED_FRESH_WITHIN_S))) || echo $(SIMULATED_FRESH_WITHIN_S)) || exit 1; \
-	done
-	@for shuffle in 1 2; do \
-		PYTHONHASHSEED=$$shuffle $(SIMULATE) --seeds 0:600 --digest --json \
-			| $(PYTHON) -c 'import json, sys; print(json.load(sys.stdin)["digest"])'; \
-	done | uniq -c | $(PYTHON) -c 'import sys; lines = list(sys.stdin); print("digests of 600 histories, in processes with different hashes:", "equal" if len(lines) == 1 and lines[0].split()[0] == "2" else lines); sys.exit(len(lines) != 1)'
+	@$(PYTHON) -m tests.simulation.gate
 
 # Changes the cores in a copy (mutants/) and runs the unit tests that reach each change. Making all of them takes some
 # minutes; the results are kept there, so that the next module is quick. What was missed: mutmut results, mutmut show.

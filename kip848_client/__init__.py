@@ -3,7 +3,8 @@
 The names are listed once, in ``__init__.pyi``. Each is loaded when it is first used (PEP 562), so that a pure core, a
 Spark worker or a test run that needs none of it does not load librdkafka.
 
-More than 16 files, because public modules and what all layers share are here.
+Four houses: the clients (`consumer`, `aio`, `worker`, `admin` and what they stand on), the test kit (`testing`), the
+operators' tools (`tools`), and `spark`. The clients work without the other three.
 """
 
 import lazy_loader

@@ -1,6 +1,6 @@
 """The registry of messages: API key -> request and response class. One file per API in this folder, imported on use.
 
-A new API is one file, found by the name of its key. More than 16 files, one for each.
+A new API is one file, found by the name of its key.
 """
 
 from __future__ import annotations

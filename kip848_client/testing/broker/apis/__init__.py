@@ -1,4 +1,4 @@
-"""Which APIs the broker serves: one file per API in this folder, found by itself. More than 16 files, one for each.
+"""Which APIs the broker serves: one file per API in this folder, found by itself.
 
 Each file says
 
