@@ -30,11 +30,11 @@ def make_consumer(side: str, conf: dict[str, Any]) -> Any:
 
 
 def read_by_consume(consumer: Any, records: int) -> tuple[float, int]:
-    """Read by ``consume(500, 0.2)``."""
+    """Read by ``consume(500, 0.2)``; the last call asks for what is left, or both sides would wait."""
     consume, clock = consumer.consume, time.perf_counter
     count, first_s, idle_since_s = 0, 0.0, clock()
     while count < records:
-        batch = consume(BATCH_RECORDS, POLL_S)
+        batch = consume(min(BATCH_RECORDS, records - count), POLL_S)
         if batch:
             if not count:
                 first_s = clock()

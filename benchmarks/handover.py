@@ -80,7 +80,8 @@ def read_for_ever(path: str, side: str, conf: dict[str, Any]) -> None:
     consumer.subscribe([TOPIC])
     with Path(path).open("a", buffering=1, encoding="utf-8") as file:
         while not stopping.is_set() and not getattr(consumer, "handed_over", False):
-            messages = consumer.consume(100, 0.05)
+            messages = consumer.consume(1, 0.05)
+            messages += consumer.consume(99, 0) if messages else []
             now = time.monotonic()
             lines = [f"{now} {m.partition()} {m.offset()}\n" for m in messages if m.error() is None]
             if lines:

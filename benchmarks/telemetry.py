@@ -46,7 +46,7 @@ def by_poll(consumer: Any, count: int) -> None:
 
 def by_consume(consumer: Any, count: int) -> None:
     while count > 0:
-        count -= len(consumer.consume(500, 1.0))
+        count -= len(consumer.consume(min(500, count), 1.0))
 
 
 def by_poll_and_commit(consumer: Any, count: int) -> None:

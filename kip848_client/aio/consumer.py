@@ -38,6 +38,7 @@ from kip848_client.consumer.consumer import (
     read_listener,
 )
 from kip848_client.consumer.group.app_thread import QUIET_SLICE_S, SLICE_S
+from kip848_client.consumer.group.filling import Filling
 from kip848_client.consumer.group.health import ConsumerHealth
 from kip848_client.consumer.group.translation import (
     CommitCallback,
@@ -260,30 +261,38 @@ class AsyncConsumer(Generic[K_co, V_co]):
             self._consumer._in_hand = ()  # also if the task is cancelled in the next line
             await anyio.lowlevel.checkpoint()
             self._yielded_s = time.monotonic()
-        batch = await self._read(self._poll_once, timeout)
+        filling = Filling(1, timeout)
+        batch = await self._read_for(filling, partial(self._poll_once, filling))
         return batch[0] if batch else None
 
     async def consume(self, num_messages: int = 1, timeout: float | None = -1.0) -> list[Message[K_co, V_co]]:
-        """Take part in rebalances, and return the available records; see `Consumer.consume`.
+        """Take part in rebalances, and wait for *num_messages* records, or as many as come in time.
+
+        See `Consumer.consume`. Calls of other tasks run meanwhile.
 
         Args:
-            num_messages: the maximum, 0 to 1,000,000.
-            timeout: seconds to wait for the first one; negative or None waits for ever.
+            num_messages: how many, 0 to 1,000,000.
+            timeout: seconds; negative or None waits until *num_messages* have come.
         """
-        if record_count(num_messages) == 0:
-            timeout = 0.0
-        return await self._read(partial(self._consumer.consume, num_messages), timeout)
+        return await self._filled(num_messages, timeout, linger_s=None)
 
     def batches(
-        self, num_messages: int = BATCH_RECORDS, timeout: float | None = -1.0
+        self, num_messages: int = BATCH_RECORDS, timeout: float | None = -1.0, *, linger_s: float = 0.0
     ) -> AsyncIterator[list[Message[K_co, V_co]]]:
-        """``async for batch in consumer.batches()``: the results of consume(); ends when the consumer closes.
+        """``async for batch in consumer.batches()``: lists of records; ends when the consumer closes.
 
         Args:
             num_messages: maximum size of a batch.
             timeout: seconds until an empty batch is yielded without a record; negative or None: never.
+            linger_s: how many seconds a batch waits for more records after its first one.
         """
-        return _Batches(self, num_messages, timeout)
+        return _Batches(self, num_messages, timeout, linger_s)
+
+    async def _filled(
+        self, num_messages: int, timeout: float | None, *, linger_s: float | None
+    ) -> list[Message[K_co, V_co]]:
+        filling = Filling(record_count(num_messages), timeout if num_messages else 0.0, linger_s)
+        return await self._read_for(filling, partial(self._consumer._fill, filling))
 
     def __aiter__(self) -> AsyncIterator[Message[K_co, V_co]]:
         """Yield records for ever; ends when the consumer is closed, or has handed over."""
@@ -299,57 +308,69 @@ class AsyncConsumer(Generic[K_co, V_co]):
             and self._consumer._processor is None
         )
 
-    def _poll_once(self, timeout_s: float) -> list[Message[K_co, V_co]]:
-        message = self._consumer.poll(timeout_s)
+    def _poll_once(self, filling: Filling, slice_s: float) -> list[Message[K_co, V_co]]:
+        message = self._consumer.poll(max(0.0, min(slice_s, filling.deadline_s - time.monotonic())))
         return [] if message is None else [message]
 
-    async def _read(
-        self, read: Callable[[float], list[Message[K_co, V_co]]], timeout: float | None, *, processing: bool = False
+    async def _process_read(
+        self, read: Callable[[float], list[Message[K_co, V_co]]], timeout: float
     ) -> list[Message[K_co, V_co]]:
+        """Read for process(), once: *read* takes the seconds that it may wait."""
+        filling = Filling(1, timeout)
+
+        def once(slice_s: float) -> list[Message[K_co, V_co]]:
+            return read(max(0.0, min(slice_s, filling.deadline_s - time.monotonic())))
+
+        return await self._read_for(filling, once, processing=True)
+
+    async def _read_for(
+        self, filling: Filling, read: Callable[[float], list[Message[K_co, V_co]]], *, processing: bool = False
+    ) -> list[Message[K_co, V_co]]:
+        """Read until *filling* is over; *read* takes the length of a slice in seconds, and returns what is complete."""
         self._thread.home.check()
         if not processing:  # here, because process() does other things between two reads
             self._consumer._check_not_processing("poll")
         if self._reading and not self._thread.inside:
             raise IllegalStateError("another task reads from this consumer; one at a time may poll, consume or iterate")
-        deadline_s = time.monotonic() + limit_s(timeout)
         self._reader = current_task()
         self._consumer._in_hand = ()  # also if it is cancelled before the thread begins
         reading, self._reading = self._reading, True
         try:
             while True:
-                batch, readable = await self._thread.run(
-                    partial(self._read_until, read, deadline_s), undo=lambda taken: self._put_back(taken[0])
+                batch, readable, timed_out = await self._thread.run(
+                    partial(self._read_until, read, filling), undo=lambda taken: self._put_back(taken[0])
                 )
                 self._yielded_s = time.monotonic()
                 if batch and readable is not self._group.view.readable and readable != self._group.view.readable:
                     # Partitions were revoked while the records went from one thread to the other.
                     await self._thread.run(partial(self._put_back, batch), interruptible=False)
-                elif batch or deadline_s <= self._yielded_s or self._group.handed_over:
+                elif batch or timed_out or self._group.handed_over:
                     return batch
         finally:
             self._reading = reading
 
     def _read_until(
-        self, read: Callable[[float], list[Message[K_co, V_co]]], deadline_s: float
-    ) -> tuple[list[Message[K_co, V_co]], frozenset[NamedPartition]]:
+        self, read: Callable[[float], list[Message[K_co, V_co]]], filling: Filling
+    ) -> tuple[list[Message[K_co, V_co]], frozenset[NamedPartition], bool]:
         """Read until there are records, the time is up, or another call needs the thread (on the thread).
 
         Returns:
-            Records, and the partitions that were readable at that time.
+            Records, the partitions that were readable at that time, and whether the time was up before the last read.
         """
         while True:
-            if deadline_s == math.inf and not self._group.wants_records:
-                read(-1.0)  # raises: it would wait for ever
+            if filling.deadline_s == math.inf and not self._group.wants_records:
+                self._consumer.poll()  # raises: it would wait for ever
             now_s = time.monotonic()
-            left_s = deadline_s - now_s
             # Other tasks' calls wait for this: for a tenth of the time in which nothing has happened.
             slice_s = max(SLICE_S, min((now_s - self._busy_s) / 10, QUIET_SLICE_S))
-            batch = read(max(0.0, min(slice_s, left_s)))
+            is_last = filling.deadline_s <= now_s + slice_s
+            batch = read(slice_s)
+            timed_out = is_last and filling.deadline_s <= time.monotonic()
             wanted = self._thread.wanted
             if batch or wanted:
                 self._busy_s = time.monotonic()
-            if batch or wanted or left_s <= slice_s or self._group.handed_over:
-                return batch, self._group.view.readable
+            if batch or wanted or timed_out or self._group.handed_over:
+                return batch, self._group.view.readable, timed_out
             self._thread.check()
 
     def _put_back(self, batch: list[Message[K_co, V_co]]) -> None:
@@ -447,7 +468,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
             slice_ms=slice_ms,
         )
         check_takes(handler, *settings.handler_arguments, name="handler")
-        await TaskProcessor(self._consumer, self._thread, partial(self._read, processing=True), handler, settings).run()
+        await TaskProcessor(self._consumer, self._thread, self._process_read, handler, settings).run()
 
     def processing_status(self) -> ProcessingStatus | None:
         """What ``process()`` has in hand; see `Consumer.processing_status`. Not awaited, because it never waits."""
@@ -880,17 +901,20 @@ class _Messages(Generic[K_co, V_co]):
 class _Batches(Generic[K_co, V_co]):
     """The iterator of ``async for batch in consumer.batches()``."""
 
-    def __init__(self, consumer: AsyncConsumer[K_co, V_co], num_messages: int, timeout: float | None) -> None:
+    def __init__(
+        self, consumer: AsyncConsumer[K_co, V_co], num_messages: int, timeout: float | None, linger_s: float
+    ) -> None:
         self._consumer = consumer
         self._num_messages = num_messages
         self._timeout = timeout
+        self._linger_s = linger_s
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> list[Message[K_co, V_co]]:
         try:
-            batch = await self._consumer.consume(self._num_messages, self._timeout)
+            batch = await self._consumer._filled(self._num_messages, self._timeout, linger_s=self._linger_s)
             if batch or not self._consumer.handed_over:
                 return batch
         except IllegalStateError:

@@ -50,7 +50,7 @@ METHODS: Final[Mapping[str, str]] = {
     "metrics": "see health(), stats_cb and the metrics of OpenTelemetry",
     "bootstrap_connected": "see health()",
     "getone": "use poll(timeout), in seconds",
-    "getmany": "use consume(num_messages, timeout), in seconds; it returns a list of messages",
+    "getmany": "use consume(num_messages, timeout): so many messages, or as many as come in these seconds",
     "start": "leave it out: the first subscribe() joins the group",
     "stop": "use close()",
 }

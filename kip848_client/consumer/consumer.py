@@ -37,6 +37,7 @@ from kip848_client.config import ConfigValue, merge_settings, parse_consumer_con
 from kip848_client.config.other_clients import missing_attribute
 from kip848_client.config.security import check_data_plane
 from kip848_client.consumer.group.assembly import build_group_member
+from kip848_client.consumer.group.filling import Filling
 from kip848_client.consumer.group.health import ConsumerHealth, HealthProbe
 from kip848_client.consumer.group.heartbeat_manager import HeartbeatRequestManager
 from kip848_client.consumer.group.librdkafka_stats import complete_stats
@@ -147,6 +148,9 @@ _METHOD_MEANT: Final[Mapping[str, str]] = {
     "lost": "on_partitions_lost",
 }
 """End of a method's name -> the method of a listener."""
+
+_SLICE_SLACK_S: Final = 0.001
+"""A slice that ends so close to the deadline of its call goes on until then, and returns what has come."""
 
 ABANDON_TIMEOUT_S: Final = 0.3
 """Time for leaving the group if the consumer is dropped, or the interpreter ends, without close()."""
@@ -357,13 +361,13 @@ class Consumer(Generic[K_co, V_co]):
             ConfigError: *timeout* is not a number.
         """
         if self._values is not None:
-            opened = self._read_opened(self._values, 1, timeout)
+            opened = self._read_opened(self._values, Filling(1, timeout))
             return opened[0] if opened else None
         # The fast path: ownership has not changed since the last check, and a record is ready.
         ready = self._ready
         if not (ready and self._mark is self._manager.mark and self._gate.owner is None):
             with self._gate:
-                batch = self._next_batch(PREFETCH_RECORDS, timeout)
+                batch = self._next_batch(Filling(PREFETCH_RECORDS, timeout))
                 if not batch:
                     return None
                 # In front: after a resume() `ready` may hold more than the batch that was taken from it.
@@ -376,27 +380,53 @@ class Consumer(Generic[K_co, V_co]):
         return message
 
     def consume(self, num_messages: int = 1, timeout: float | None = -1.0) -> list[Message[K_co, V_co]]:
-        """Take part in rebalances, and return the available records as soon as there is one.
+        """Take part in rebalances, and wait for *num_messages* records, or as many as come within *timeout*.
 
-        Unlike librdkafka's, this call does not wait for *num_messages* to be complete.
+        A rebalance, hand_over() and 64 MiB of values end the wait early, with what has come of the partitions that
+        stay; what came of others goes to their new owners. `batches` waits for the first record only.
 
         Args:
-            num_messages: the maximum, 0 to 1,000,000.
-            timeout: seconds to wait for the first one; negative or None waits for ever.
+            num_messages: how many, 0 to 1,000,000.
+            timeout: seconds; negative or None waits until *num_messages* have come.
 
         Returns:
-            Records, and ends of partitions as from `poll`; empty after the timeout.
+            Records, and ends of partitions as from `poll`; empty if none came in time. With a deserialiser of your own
+            that leaves records out there may be fewer.
 
         Raises:
             What `poll` raises.
         """
+        return self._read(record_count(num_messages), timeout, linger_s=None)
+
+    def batches(
+        self, num_messages: int = BATCH_RECORDS, timeout: float | None = -1.0, *, linger_s: float = 0.0
+    ) -> Iterator[list[Message[K_co, V_co]]]:
+        """``for batch in consumer.batches()``: iterate over lists of records; ends when the consumer closes.
+
+        Args:
+            num_messages: maximum size of a batch.
+            timeout: seconds until an empty batch is yielded without a record; negative or None: never.
+            linger_s: how many seconds a batch waits for more records after its first one; 0 yields what is at hand,
+                which has the least latency. For bulk inserts: ``batches(500, linger_s=1.0)``.
+        """
         record_count(num_messages)
-        if self._values is not None:
-            return self._read_opened(self._values, num_messages, timeout)
+        while not self._group.closed and not self._group.handed_over:
+            yield self._read(num_messages, timeout, linger_s=linger_s)
+
+    def _read(
+        self, num_messages: int, timeout: float | None, *, linger_s: float | None = 0.0
+    ) -> list[Message[K_co, V_co]]:
+        """Read at most *num_messages* records; for the arguments see `Filling`."""
         manager = self._manager
         mark = manager.mark
         fetcher = self._fetcher
-        if self._mark is mark and self._gate.owner is None and not self._ready and fetcher.smooth:
+        if (
+            self._mark is mark
+            and self._gate.owner is None
+            and not self._ready
+            and fetcher.smooth
+            and self._values is None
+        ):
             # The fast path: ownership has not changed since the last check, and librdkafka has records.
             fetcher.on_the_way = True
             began_s = time.monotonic() if self._meter.metrics.measuring else 0.0
@@ -408,29 +438,26 @@ class Consumer(Generic[K_co, V_co]):
                     self._meter.took(batch, time.monotonic() - began_s)
                 # map and any stay in C: 25 ns a record, where a loop costs 60.
                 if manager.mark is mark and not any(map(Message.error, batch)):
-                    self._presence.calls += 1
-                    self._in_hand = tuple(batch)  # a copy: the application may take records out of its list
-                    fetcher.on_the_way = False
-                    return batch
-                self._ready.extend(fetcher.without_errors(batch))
+                    if len(batch) == num_messages or linger_s == 0 or timeout == 0:
+                        self._presence.calls += 1
+                        self._in_hand = tuple(batch)  # a copy: the application may take records out of its list
+                        fetcher.on_the_way = False
+                        return batch
+                    self._ready.extend(batch)
+                else:
+                    self._ready.extend(fetcher.without_errors(batch))
             fetcher.on_the_way = False
+        return self._fill(Filling(num_messages, timeout, linger_s))
+
+    def _fill(self, filling: Filling, slice_s: float = math.inf) -> list[Message[K_co, V_co]]:
+        """Read until *filling* is over, or *slice_s* have passed: then what has come waits in `ready`."""
+        if self._values is not None:
+            return self._read_opened(self._values, filling, slice_s)
         with self._gate:
-            batch = self._next_batch(num_messages, timeout)
+            batch = self._next_batch(filling, slice_s)
         self._in_hand = tuple(batch)
-        fetcher.on_the_way = False  # Python handles Ctrl-C at calls: there is none between here and the caller
+        self._fetcher.on_the_way = False  # Python handles Ctrl-C at calls: there is none between here and the caller
         return batch
-
-    def batches(
-        self, num_messages: int = BATCH_RECORDS, timeout: float | None = -1.0
-    ) -> Iterator[list[Message[K_co, V_co]]]:
-        """``for batch in consumer.batches()``: iterate over the results of consume(); ends when the consumer closes.
-
-        Args:
-            num_messages: maximum size of a batch.
-            timeout: seconds until an empty batch is yielded without a record; negative or None: never.
-        """
-        while not self._group.closed and not self._group.handed_over:
-            yield self.consume(num_messages, timeout)
 
     def __iter__(self) -> Iterator[Message[K_co, V_co]]:
         """Yield records for ever; ends when the consumer is closed, or has handed over.
@@ -443,16 +470,17 @@ class Consumer(Generic[K_co, V_co]):
             if message is not None:
                 yield message
 
-    def _read_opened(self, values: Deserializers, count: int, timeout: float | None) -> list[Message[K_co, V_co]]:
+    def _read_opened(
+        self, values: Deserializers, filling: Filling, slice_s: float = math.inf
+    ) -> list[Message[K_co, V_co]]:
         """Read records and deserialise keys and values. A record that fails stays first in `ready`."""
-        deadline_s = time.monotonic() + limit_s(timeout)
+        end_s = time.monotonic() + slice_s
+        count = filling.count
         ready = self._ready
         opened: list[Message[K_co, V_co]] = []
         with self._gate:
             while True:
-                batch = self._next_batch(
-                    count, None if deadline_s == math.inf else max(0.0, deadline_s - time.monotonic())
-                )
+                batch = self._next_batch(filling, end_s - time.monotonic())
                 ready.extendleft(reversed(batch))
                 self._fetcher.on_the_way = False
                 self._in_hand = opened  # from the first on: Ctrl-C may come before it is returned
@@ -474,15 +502,18 @@ class Consumer(Generic[K_co, V_co]):
                     break
         return opened.copy()  # the application may take records out of its list
 
-    def _next_batch(self, count: int, timeout: float | None) -> list[Message[K_co, V_co]]:
+    def _next_batch(self, filling: Filling, slice_s: float = math.inf) -> list[Message[K_co, V_co]]:
+        """At most *filling.count* records; none if *slice_s* pass before *filling* is over."""
         group, fetcher, ready, manager = self._group, self._fetcher, self._ready, self._manager
         thread = group.thread
         group.check_usable()
         if not self._processor_reads:
             self._check_not_processing("poll")
-        deadline_s = time.monotonic() + limit_s(timeout)
+        count = filling.count
+        end_s = time.monotonic() + slice_s + _SLICE_SLACK_S
+        deadline_s = min(filling.deadline_s, end_s)
         if not group.wants_records:
-            self._tell_of_nothing_wanted(forever=deadline_s == math.inf)
+            self._tell_of_nothing_wanted(forever=filling.deadline_s == math.inf)
         settled = self._mark
         thread.begin_poll()
         self._in_hand = ()
@@ -495,7 +526,7 @@ class Consumer(Generic[K_co, V_co]):
                     # Rebalances come first: no record is returned before pending revocations.
                     if not thread.settle(deadline_s):
                         return []
-                    if group.handed_over or (not group.wants_records and deadline_s == math.inf):
+                    if group.handed_over or (not group.wants_records and filling.deadline_s == math.inf):
                         return []  # a listener called unsubscribe(), or handing over is complete
                     view = group.view
                     fetcher.keep_readable(view.readable)
@@ -506,27 +537,32 @@ class Consumer(Generic[K_co, V_co]):
                     continue
                 if group.handed_over:
                     return []
-                if count <= len(ready) or (ready and count):
+                if not count or (ready and filling.over(ready, group)):
                     fetcher.on_the_way = True
                     return [ready.popleft() for _ in range(min(count, len(ready)))]
                 if self._unmet_topics:
                     self._meet_topics(deadline_s)
                 if (now_ms := group.clock.now_ms()) >= self._stalls.due_ms:
                     self._stalls.look(group.readable, now_ms)
+                deadline_s = min(filling.deadline_s, end_s)  # a linger begins with the first record
                 left_s = deadline_s - time.monotonic()
                 if fetcher.idle and left_s > 0:
                     thread.wait(left_s)
                     left_s = 0
-                batch = fetcher.read(count, timeout_s=min(slice_s, left_s))
+                batch = fetcher.read(count - len(ready), timeout_s=min(slice_s, left_s), filling=bool(ready))
                 manager.home.check()  # librdkafka's callbacks are the application's code, too
                 if fetcher.eventful:
                     self._tell(batch)
-                elif batch:
-                    if manager.mark is mark:
+                    continue
+                if batch:
+                    if manager.mark is mark and not ready and (len(batch) == count or not filling.waits):
                         return batch
-                    ready.extend(batch)  # ownership changed while the records came: filter before returning them
+                    # More is to come; or ownership changed while the records came: filter before returning them.
+                    ready.extend(batch)
                     fetcher.on_the_way = False
-                elif deadline_s <= time.monotonic():
+                    if filling.waits:
+                        filling.took(batch)
+                if deadline_s <= time.monotonic() and not (ready and filling.deadline_s <= deadline_s):
                     return []
         except RuntimeError as error:
             if group.closed and str(error) == LIBRDKAFKA_CLOSED:

@@ -75,6 +75,15 @@ class BlockingConsumer:
         while (message := self._call(following)) is not None:
             yield message
 
+    def batches(self, *args: Any, **kwargs: Any) -> Iterator[Any]:
+        batches = self.awaited.batches(*args, **kwargs)
+
+        async def following() -> Any:
+            return await anext(batches, None)
+
+        while (batch := self._call(following)) is not None:
+            yield batch
+
     def __enter__(self) -> Self:
         self._call(self.awaited.__aenter__)
         return self

@@ -97,6 +97,29 @@ async def test_a_batch_with_a_time_limit_may_be_empty(broker: EmbeddedBroker) ->
     assert sizes == [0, 0, 0]
 
 
+async def test_consume_waits_for_its_records_and_lets_other_calls_run(broker: EmbeddedBroker, produce: Produce) -> None:
+    """A task that fills a batch for a second must not keep the task that asks for lag waiting."""
+    async with new_consumer(broker) as consumer:
+        await consumer.assign([TopicPartition("orders", 0)])
+        sizes = []
+
+        async def fill() -> None:
+            sizes.append(len(await consumer.consume(2, TIMEOUT_S)))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(fill)
+            produce("orders", 1, partitions=[0])
+            await until(lambda: len(consumer._ready) == 1)
+            assert await consumer.assignment() == PARTITIONS[:1]
+            assert sizes == []
+            produce("orders", 1, partitions=[0])
+        assert sizes == [2]
+        produce("orders", 1, partitions=[0])
+        assert len(await consumer.consume(5, 0.3)) == 1
+        produce("orders", 1, partitions=[0])
+        assert len(await anext(consumer.batches(5, linger_s=0.1))) == 1
+
+
 async def test_listeners_await_in_the_task_that_polls(broker: EmbeddedBroker, produce: Produce) -> None:
     """Inside a listener programs await their database and their locks: it must be their loop, and their task."""
     produce("orders", 10)

@@ -66,7 +66,7 @@ class Member(AsyncConsumerRebalanceListener):
                 message = await consumer.poll(rng.choice([0, 0.01, -1]))
                 self.take([] if message is None else [message])
             elif choice < 0.9:
-                self.take(await consumer.consume(rng.choice([1, 5, 100]), rng.choice([0, 0.01, -1])))
+                self.take(await consumer.consume(rng.choice([1, 5, 100]), rng.choice([0, 0.01, 0.1, -1])))
             elif assigned := await consumer.assignment():
                 with suppress(IllegalStateError):  # a listener that ended with its poll() cancelled may still take some
                     await rng.choice([consumer.pause, consumer.resume])(assigned[:2])

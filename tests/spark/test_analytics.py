@@ -232,7 +232,7 @@ def test_logs_of_real_members_and_their_broker_have_the_same_figures_on_spark(
         conf = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g", "auto.offset.reset": "earliest"}
         with Consumer({**conf, "client.id": "c"}, journal=journals["one"]) as one:
             one.subscribe(["orders"])
-            assert one.consume(30, timeout=60)
+            assert next(one.batches(30, timeout=60))
             with Consumer({**conf, "client.id": "c"}, journal=journals["two"]) as two:
                 two.subscribe(["orders"])
                 wait_until(lambda: [owned(one), owned(two)] == [2, 2])

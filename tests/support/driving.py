@@ -123,7 +123,7 @@ class DrivenConsumer(HearingListener):
 
     def take(self, timeout_s: float = SLICE_S) -> list[Message]:
         """Consume once; return what came."""
-        messages = self.raw.consume(BATCH, timeout_s)
+        messages = next(self.raw.batches(BATCH, timeout_s), [])
         self.delivered.extend(map(key, messages))
         return messages
 

@@ -44,8 +44,8 @@ class ProcessedConsumer(Protocol):
     _processor: Driver | None
     _processor_reads: bool
 
-    def consume(self, num_messages: int = 1, timeout: float | None = -1.0) -> list[Any]:
-        """See `Consumer.consume`."""
+    def _read(self, num_messages: int, timeout: float | None) -> list[Any]:
+        """Read what is at hand, else the first record."""
         ...
 
     def group_metadata(self) -> bytes:
@@ -148,10 +148,10 @@ class ConsumerAccess:
         return {name: position.offset for name, position in positions.items() if position.offset >= 0}
 
     def consume(self, count: int, timeout_s: float) -> list[Message]:
-        """As `Consumer.consume`."""
+        """Records at hand, else the first that comes in *timeout_s*."""
         self._consumer._processor_reads = True
         try:
-            return self._consumer.consume(count, timeout_s)
+            return self._consumer._read(count, timeout_s)
         finally:
             self._consumer._processor_reads = False
 

@@ -374,8 +374,11 @@ class Fetcher:
 
     # --- records
 
-    def read(self, count: int, *, timeout_s: float) -> list[Any]:
+    def read(self, count: int, *, timeout_s: float, filling: bool = False) -> list[Any]:
         """Read at most *count* records from librdkafka: those at hand, else the first that comes in *timeout_s*.
+
+        Args:
+            filling: read *count*, or as many as come in *timeout_s*; the caller has others in `ready` already.
 
         Errors that librdkafka delivers in place of records are kept for `take_error` and `first_lost`; see `eventful`.
         """
@@ -384,14 +387,17 @@ class Fetcher:
             self._begin_again()
         if self._held and self.idle:
             return []  # what comes would be dropped
-        if self.reads >= self._reads_max:
+        if self.reads >= self._reads_max and not filling:  # nothing of what is ready was handed out meanwhile
             self._look(time.monotonic())
         self.on_the_way = True
         meter = self.meter
         began_s = time.monotonic() if meter is not None and meter.metrics.measuring else 0.0
         # After a wait that brought nothing, more of it comes first: an idle consumer makes one call each time.
-        batch = plane.consume(count, 0) if timeout_s <= 0 or not self.dry else []
-        if not batch and timeout_s > 0:
+        if filling:
+            batch = plane.consume(count, timeout_s + _CUT_OFF_S if timeout_s > 0 else 0)
+        else:
+            batch = plane.consume(count, 0) if timeout_s <= 0 or not self.dry else []
+        if not batch and timeout_s > 0 and not filling:
             if self.reads:
                 now_s = time.monotonic()
                 if now_s - self._looked_s > _LOOK_S_PER_PARTITION * len(self._starts):

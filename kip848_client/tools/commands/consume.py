@@ -110,7 +110,7 @@ def _of_group(arguments: argparse.Namespace, conf: dict[str, Any], stopped: thre
         subscribe(consumer, arguments.topics, quiet=arguments.quiet)
         while not stopped.is_set() and left != 0:
             wanted = BATCH_RECORDS if left is None else min(BATCH_RECORDS, left)
-            messages = [message for message in consumer.consume(wanted, POLL_S) if message.error() is None]
+            messages = [message for message in next(consumer.batches(wanted, POLL_S)) if message.error() is None]
             if messages:
                 yield messages
                 left = None if left is None else left - len(messages)

@@ -90,9 +90,10 @@ def read(
     bounded = bool(ends)
     with Consumer({**conf, "enable.auto.commit": False, "enable.partition.eof": bounded}) as consumer:
         consumer.assign([TopicPartition(*partition, offset) for partition, offset in begins])
+        batches = consumer.batches(BATCH_RECORDS, POLL_S)
         while not stopped.is_set() and (ends or not bounded):
             shown = []
-            for message in consumer.consume(BATCH_RECORDS, POLL_S):
+            for message in next(batches):
                 partition = NamedPartition(message.topic(), message.partition())
                 end = ends.get(partition)
                 if bounded and end is None:

@@ -6,16 +6,18 @@ import itertools
 import re
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from kip848_client import Consumer, EmbeddedBroker, IllegalStateError, MemberState, TopicPartition
+from kip848_client.consumer.group import filling
 from kip848_client.consumer.records.data_plane import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, Message
 from kip848_client.errors import ListenerError, NoOffsetForPartitionError
 from tests.interop.client.conftest import MakeConsumer
 from tests.interop.client.drive import Produce, delivered_once, keys_of
 from tests.support.driving import drive, key
-from tests.support.waiting import wait_until
+from tests.support.waiting import TIMEOUT_S, wait_until
 
 pytestmark = pytest.mark.interop
 
@@ -48,6 +50,99 @@ def test_poll_hands_out_the_same_records_one_by_one(make_consumer: MakeConsumer,
         consumer.delivered.extend(key(message) for message in consumer.raw.consume(5, 0.0))
 
     assert delivered_once([consumer]) == keys_of("orders", 300)
+
+
+def test_consume_waits_for_as_many_records_as_it_is_asked_for(
+    broker: EmbeddedBroker, make_consumer: MakeConsumer, produce: Produce
+) -> None:
+    """A bulk insert of consume(500, 1.0) would be an insert of one row if records come one by one."""
+    consumer = make_consumer().raw
+    consumer.assign([TopicPartition("orders", 0)])
+
+    def write() -> None:
+        for _ in range(3):
+            mark = broker.requests.mark()
+            broker.requests.wait_for("Fetch", since=mark, count=1)
+            produce("orders", 1, partitions=[0])
+
+    with ThreadPoolExecutor() as pool:
+        written = pool.submit(write)
+        batch = consumer.consume(3, TIMEOUT_S)
+        written.result()
+
+    assert [message.offset() for message in batch] == [0, 1, 2]
+
+
+def test_consume_returns_what_came_when_its_time_is_up(make_consumer: MakeConsumer, produce: Produce) -> None:
+    """The rest of a quiet topic's batch may come tomorrow."""
+    consumer = make_consumer().raw
+    consumer.assign([TopicPartition("orders", 0)])
+    produce("orders", 2, partitions=[0])
+    assert consumer.consume(1, TIMEOUT_S)
+
+    began_s = time.monotonic()
+    batch = consumer.consume(5, 0.3)
+
+    assert len(batch) == 1
+    assert time.monotonic() - began_s >= 0.3
+
+
+def test_batches_wait_for_more_only_as_long_as_they_may_linger(make_consumer: MakeConsumer, produce: Produce) -> None:
+    """Without a linger a batch has what is at hand; with one it is a batch, even if records come one by one."""
+    consumer = make_consumer().raw
+    consumer.assign([TopicPartition("orders", 0)])
+    produce("orders", 2, partitions=[0])
+
+    first = next(consumer.batches(1))
+    began_s = time.monotonic()
+    second = next(consumer.batches(5, linger_s=0.3))
+
+    assert [len(first), len(second)] == [1, 1]
+    assert time.monotonic() - began_s >= 0.3
+
+
+def test_a_rebalance_ends_the_wait_of_consume_with_what_has_come(make_consumer: MakeConsumer, produce: Produce) -> None:
+    """What one call returned is handled before the next; a member that went on waiting would hold up the group."""
+    first, second = make_consumer().subscribe("orders"), make_consumer().subscribe("orders")
+    drive(first, until=lambda: len(first.raw._fetcher.fetched) == 4)
+    produce("orders", 1)
+
+    with ThreadPoolExecutor() as pool:
+        batch = pool.submit(first.raw.consume, 100, TIMEOUT_S)
+        wait_until(lambda: len(first.raw._ready) == 4)
+        drive(second, until=batch.done)
+
+    read = [key(message) for message in batch.result()]
+    first.delivered.extend(read)
+    drive(first, second, until=lambda: len(first.delivered) + len(second.delivered) >= 4)
+    assert len(read) == 2, "the records of the other two partitions are the other member's"
+    assert delivered_once([first, second]) == keys_of("orders", 1)
+
+
+def test_hand_over_ends_the_wait_of_consume_with_what_has_come(make_consumer: MakeConsumer, produce: Produce) -> None:
+    """SIGTERM comes in the middle of a long wait: the records are handled and committed before the end."""
+    first, second = make_consumer().subscribe("orders"), make_consumer().subscribe("orders")
+    drive(first, second, until=lambda: [len(one.raw._fetcher.fetched) for one in (first, second)] == [2, 2])
+    produce("orders", 1)
+
+    with ThreadPoolExecutor() as pool:
+        batch = pool.submit(first.raw.consume, 100, TIMEOUT_S)
+        wait_until(lambda: len(first.raw._ready) == 2)
+        first.raw.hand_over()
+        drive(second, until=batch.done)
+
+    assert len(batch.result()) == 2
+    assert not first.raw.handed_over, "the others get the partitions after these records"
+
+
+def test_many_bytes_end_the_wait_of_consume(
+    make_consumer: MakeConsumer, produce: Produce, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """consume(1_000_000, 60) must not take all memory."""
+    monkeypatch.setattr(filling, "BUFFER_BYTES", 2)
+    consumer = make_consumer().subscribe("orders")
+    produce("orders", 1)
+    assert len(consumer.raw.consume(100, TIMEOUT_S)) >= 2
 
 
 def test_records_that_come_as_the_assignment_changes_are_counted(

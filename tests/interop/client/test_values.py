@@ -35,7 +35,7 @@ def test_confluents_deserialisers_work_unchanged(make_consumer: MakeConsumer, pr
 
     consumer = make_consumer(value_deserializer=value, key_deserializer=IntegerDeserializer()).raw
     consumer.assign([TopicPartition("orders", 0)])
-    first, second = consumer.poll(10), consumer.consume(5, 10)
+    first, second = consumer.poll(10), consumer.consume(1, 10)
 
     assert first is not None
     assert [str(message.value()) for message in (first, *second)] == ["0", "1"]
@@ -53,7 +53,7 @@ def test_a_failing_deserialiser_raises_and_keeps_the_position(make_consumer: Mak
     skipped: list[tuple[int | None, int]] = []
     while len(values) + len(skipped) < 4:
         try:
-            values.extend(message.value() for message in consumer.consume(10, 10))
+            values.extend(message.value() for message in next(consumer.batches(10)))
         except ValueDeserializationError as error:
             with pytest.raises(KafkaException, match="is odd") as again:
                 consumer.poll(10)
@@ -79,7 +79,7 @@ def test_a_callable_gets_what_cannot_be_opened(make_consumer: MakeConsumer, prod
     consumer.assign([TopicPartition("orders", 0)])
     values: list[object] = []
     while len(values) < 3:
-        values.extend(message.value() for message in consumer.consume(10, 1))
+        values.extend(message.value() for message in next(consumer.batches(10)))
 
     assert values == [0, 2, 4]
     assert [value for value, _ in dead] == [b"1", b"3"]
