@@ -15,6 +15,7 @@ from kip848_client import EmbeddedBroker
 from kip848_client.errors import BrokerError, ConfigError, ErrorCode, ProtocolError
 from kip848_client.testing import ManualClock
 from kip848_client.testing.broker.client_telemetry import metric_names_of
+from kip848_client.testing.broker.dispatch import Dispatcher
 from kip848_client.wire.api_keys import ApiKey
 from tests.support.raw_connection import RawConnection
 
@@ -204,3 +205,38 @@ def test_damaged_metrics_are_no_names(damaged: bytes) -> None:
     """Any bytes are names or a ProtocolError: a broker that stumbles over them closes the connection."""
     with pytest.raises(ProtocolError):
         list(metric_names_of(damaged))
+
+
+def test_a_large_push_is_read_in_slices(
+    broker: EmbeddedBroker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 14 KB of gzip come 15 MB: it took two seconds, in which no member could send its heartbeat."""
+    monkeypatch.setattr("kip848_client.testing.broker.dispatch._SLICE_S", 0.0)
+    client.subscribe()
+    packed = zlib.compressobj(9, wbits=31)
+    content = packed.compress(bytes(2**19)) + packed.flush()
+    turns = 0
+    read_on = Dispatcher._go_on
+
+    def counted(*arguments: Any) -> None:
+        nonlocal turns
+        turns += 1
+        read_on(*arguments)
+
+    monkeypatch.setattr(Dispatcher, "_go_on", counted)
+    assert client.push(content, codec=GZIP) == ErrorCode.NONE
+    assert turns == 2**18 // 4096
+    assert [push.metric_names for push in broker.telemetry] == [()]
+
+
+def test_pushes_are_kept_up_to_a_number_of_bytes(
+    broker: EmbeddedBroker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand pushes of 16 MiB are more than a machine has; a wait must still find the newest ones."""
+    monkeypatch.setattr("kip848_client.testing.broker.controls.telemetry._BYTES_MAX", 100)
+    client.subscribe()
+    for name in ("a", "b", "c", "d"):
+        assert client.push(metrics(name * 20), terminating=name == "d") == ErrorCode.NONE
+        assert broker.telemetry.wait_for(name).metric_names == (name * 20,)
+        broker.clock.advance(300_000)
+    assert [push.metric_names for push in broker.telemetry] == [("d" * 20,)]

@@ -14,6 +14,7 @@ from confluent_kafka import Producer
 from kip848_client import EmbeddedBroker
 from kip848_client.common.clock import ManualClock
 from kip848_client.errors import ErrorCode, RequestTimeoutError
+from kip848_client.testing.broker.dispatch import Dispatcher
 from kip848_client.testing.broker.state import BrokerState
 from kip848_client.testing.faults import lose_reply
 from kip848_client.wire.api_keys import ApiKey
@@ -471,3 +472,37 @@ def test_a_fetch_waits_where_the_log_lost_records_that_are_done_with(
     broker.produce(TOPIC, "new")
     assert acquired(worker.read()) == [(10, 10, 1)]
     worker.connection.close()
+
+
+@pytest.mark.kip848_broker(topics={TOPIC: 3})
+def test_others_are_served_between_the_partitions_of_a_large_acknowledgement(
+    broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A member with thousands of records in hand must not cost the others their sessions."""
+    monkeypatch.setattr("kip848_client.testing.broker.dispatch._SLICE_S", 0.0)
+    turns = 0
+    go_on = Dispatcher._go_on
+
+    def counted(*arguments: Any) -> None:
+        nonlocal turns
+        turns += 1
+        go_on(*arguments)
+
+    monkeypatch.setattr(Dispatcher, "_go_on", counted)
+    topic_id = prepare(broker)
+    named = [{"partition_index": n, "acknowledgement_batches": batches(((0, 0, ACCEPT),))} for n in range(3)]
+    worker = Worker(broker, topic_id, "worker")
+    with worker.connection as connection:
+        worker.fetch(max_wait_ms=0)
+        for api, version in ((ApiKey.SHARE_ACKNOWLEDGE, 2), (ApiKey.SHARE_FETCH, 2)):
+            turns = 0
+            connection.call(
+                api,
+                version,
+                group_id=GROUP,
+                member_id="worker",
+                share_session_epoch=worker.epoch,
+                topics=[{"topic_id": topic_id, "partitions": named}],
+            )
+            worker.epoch += 1
+            assert turns == 3

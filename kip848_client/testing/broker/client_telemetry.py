@@ -13,7 +13,7 @@ import re
 import uuid
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -40,6 +40,10 @@ _COMPRESSIONS: Final = (4, 3, 1, 2)
 """Zstd, LZ4, gzip and snappy, the preferred one first; 0, no compression, is taken, too."""
 _RESERVED_IDS: Final = (ZERO_UUID, uuid.UUID(int=1))
 _UNPACKED_MAX: Final = 16 * 1024 * 1024
+_NAMES_MAX: Final = 100_000
+"""Metrics in one push."""
+_FIELDS_AT_ONCE: Final = 4096
+"""So many fields of a push are read before others have their turn."""
 _CLIENTS_MAX: Final = 16_384
 _NEVER_MS: Final = -(2**62)
 
@@ -54,6 +58,7 @@ class MetricsPush(msgspec.Struct, frozen=True):
         node_id: the node that got it.
         terminating: the client ends with this push.
         otlp: ``opentelemetry.proto.metrics.v1.MetricsData``, unpacked.
+        metric_names: the names of its metrics, in order.
     """
 
     client_instance_id: uuid.UUID
@@ -62,11 +67,7 @@ class MetricsPush(msgspec.Struct, frozen=True):
     node_id: int
     terminating: bool
     otlp: bytes
-
-    @property
-    def metric_names(self) -> tuple[str, ...]:
-        """The names of its metrics, in order."""
-        return tuple(metric_names_of(self.otlp))
+    metric_names: tuple[str, ...]
 
 
 class _Client:
@@ -180,16 +181,20 @@ class ClientTelemetry:
             requested_metrics=client.metrics,
         )
 
-    def push(self, request: PushTelemetryRequest, context: RequestContext) -> PushTelemetryResponse:
-        """Take the metrics of a client."""
+    def push(
+        self, request: PushTelemetryRequest, context: RequestContext
+    ) -> Generator[None, None, PushTelemetryResponse]:
+        """Take the metrics of a client; others may have their turn while they are read."""
         if request.client_instance_id in _RESERVED_IDS:
             return PushTelemetryResponse(error_code=ErrorCode.INVALID_REQUEST)
         client = self._client(request.client_instance_id, context)
-        client.last_error = self._take(request, context, client)
+        client.last_error = yield from self._take(request, context, client)
         client.terminating = request.terminating
         return PushTelemetryResponse(error_code=client.last_error)
 
-    def _take(self, request: PushTelemetryRequest, context: RequestContext, client: _Client) -> ErrorCode:
+    def _take(
+        self, request: PushTelemetryRequest, context: RequestContext, client: _Client
+    ) -> Generator[None, None, ErrorCode]:
         if client.terminating:
             return ErrorCode.INVALID_REQUEST
         if not client.may_push(self._clock.now_ms()) and not request.terminating:
@@ -206,7 +211,14 @@ class ClientTelemetry:
             otlp = unpack(
                 request.compression_type, request.metrics, unpacked_max=_UNPACKED_MAX, where="the metrics of a client"
             )
-            tuple(metric_names_of(otlp))
+            names: list[str] = []
+            for name in metric_names_of(otlp):
+                if name is None:
+                    yield
+                elif len(names) < _NAMES_MAX:
+                    names.append(name)
+                else:
+                    return ErrorCode.INVALID_RECORD
         except ProtocolError:
             return ErrorCode.INVALID_RECORD
         self._on_push(
@@ -217,6 +229,7 @@ class ClientTelemetry:
                 context.node_id,
                 request.terminating,
                 otlp,
+                tuple(names),
             )
         )
         return ErrorCode.NONE
@@ -259,8 +272,8 @@ class ClientTelemetry:
         )
 
 
-def metric_names_of(otlp: bytes) -> Iterator[str]:
-    """The names of the metrics in a ``MetricsData``.
+def metric_names_of(otlp: bytes) -> Iterator[str | None]:
+    """The names of the metrics in a ``MetricsData``; None wherever others may have their turn.
 
     Raises:
         ProtocolError: these bytes are no protobuf message.
@@ -269,17 +282,30 @@ def metric_names_of(otlp: bytes) -> Iterator[str]:
         for scope_metrics in _field(resource_metrics, 2):
             for metric in _field(scope_metrics, 2):
                 for name in _field(metric, 1):
-                    try:
-                        yield name.decode()
-                    except UnicodeDecodeError as error:
-                        raise ProtocolError(f"the name {name[:80]!r} of a metric is not UTF-8") from error
+                    yield None if name is None else _text(name)
 
 
-def _field(message: bytes, wanted: int) -> Iterator[bytes]:
-    """The values of a field of type ``bytes``, ``string`` or message, in the order in which they are written."""
-    position = 0
+def _text(name: bytes) -> str:
+    try:
+        return name.decode()
+    except UnicodeDecodeError as error:
+        raise ProtocolError(f"the name {name[:80]!r} of a metric is not UTF-8") from error
+
+
+def _field(message: bytes | None, wanted: int) -> Iterator[bytes | None]:
+    """The values of a field of type ``bytes``, ``string`` or message, in the order in which they are written.
+
+    None wherever others may have their turn: it is passed through from the outside to the inside.
+    """
+    if message is None:
+        yield None
+        return
+    position = fields = 0
     try:
         while position < len(message):
+            fields += 1
+            if fields % _FIELDS_AT_ONCE == 0:
+                yield None
             key, position = _varint(message, position)
             match key & 7:
                 case 0:

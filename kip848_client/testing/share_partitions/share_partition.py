@@ -170,15 +170,18 @@ class _Batch:
             borders: offsets between them, ascending, at which a run begins as well.
         """
         self.split = True
-        runs: list[_Run] = []
+        pieces: list[_Run] = []
         begins = (first, *borders, last + 1)
-        for run in self.runs:
+        # Only the runs that have one of the offsets: a member may speak of each record of a large batch by itself.
+        begin = max(bisect_right(self.runs, first, key=_first_of_run) - 1, 0)
+        end = bisect_right(self.runs, last, key=_first_of_run)
+        for run in self.runs[begin:end]:
             for border in begins[bisect_right(begins, run.first) : bisect_right(begins, run.last)]:
-                runs.append(_Run(run.first, border - 1, *run.content))
+                pieces.append(_Run(run.first, border - 1, *run.content))
                 run.first = border
-            runs.append(run)
-        self.runs = runs
-        return [run for run in runs if first <= run.first and run.last <= last]
+            pieces.append(run)
+        self.runs[begin:end] = pieces
+        return [run for run in pieces if first <= run.first and run.last <= last]
 
     def join(self) -> None:
         """Let neighbouring runs of the same content be one."""
@@ -467,8 +470,7 @@ class SharePartition:
         self._drop_before(self._start)
 
     def _drop_before(self, offset: int) -> None:
-        while self._batches and self._batches[0].last < offset:
-            del self._batches[0]
+        del self._batches[: bisect_left(self._batches, offset, key=_last_of)]
         if self._batches and self._batches[0].first < offset:
             batch = self._batches[0]
             batch.runs = batch.cut(offset, batch.last)
@@ -687,6 +689,10 @@ def _first_of(batch: _Batch) -> int:
 
 def _last_of(batch: _Batch) -> int:
     return batch.last
+
+
+def _first_of_run(run: _Run) -> int:
+    return run.first
 
 
 def _first_of_range(fetched: OffsetRange) -> int:

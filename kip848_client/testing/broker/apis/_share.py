@@ -7,7 +7,7 @@ Source:
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 from kip848_client.errors import BrokerError, ErrorCode
@@ -96,10 +96,10 @@ def acknowledge(
     member_id: str,
     said: Iterable[Said],
     is_renew_ack: bool,
-) -> dict[ReadPartition, Verdict]:
-    """Do what a member says about its records, partition by partition.
+) -> Generator[None, None, dict[ReadPartition, Verdict]]:
+    """Do what a member says about its records, partition by partition; others may have their turn in between.
 
-    Partitions about which it says nothing are answered, too, if there is one about which it says something.
+    The answer names every partition of the request if the member says something about one of them.
     """
     is_readable = may_read(broker, context)
     renews = context.api_version >= FIRST_VERSION_WITH_RENEWAL
@@ -118,6 +118,7 @@ def acknowledge(
         else:
             applied = True
             verdicts[of] = _apply(broker, context, topic, ShareKey(group_id, *of), member_id, batches)
+        yield
     if applied:
         verdicts.update(dict.fromkeys(empty, Verdict(ErrorCode.NONE)))
     return verdicts

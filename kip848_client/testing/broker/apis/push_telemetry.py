@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from kip848_client.testing.broker.apis._permissions import nothing
-from kip848_client.testing.broker.net.context import RequestContext
+from kip848_client.testing.broker.net.context import RequestContext, Slices
 from kip848_client.testing.broker.state import BrokerState
 from kip848_client.wire.api_keys import ApiKey
-from kip848_client.wire.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
+from kip848_client.wire.messages.push_telemetry import PushTelemetryRequest
 
 API_KEY: Final = ApiKey.PUSH_TELEMETRY
 VERSIONS: Final = (0, 0)
@@ -17,6 +17,7 @@ EXTENSION: Final = "telemetry"
 requires: Final = nothing
 
 
-def handle(broker: BrokerState, request: PushTelemetryRequest, context: RequestContext) -> PushTelemetryResponse:
+def handle(broker: BrokerState, request: PushTelemetryRequest, context: RequestContext) -> Slices:
     """Keep the metrics for the test that started the broker."""
-    return broker.telemetry.push(request, context)
+    answer = yield from broker.telemetry.push(request, context)
+    return answer

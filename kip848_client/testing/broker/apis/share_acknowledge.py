@@ -13,7 +13,7 @@ from typing import Final
 from kip848_client.errors import BrokerError, ErrorCode
 from kip848_client.testing.broker.apis._permissions import read_group
 from kip848_client.testing.broker.apis._share import acknowledge, by_topic, endpoints, leader_of, said_in, why_invalid
-from kip848_client.testing.broker.net.context import RequestContext
+from kip848_client.testing.broker.net.context import RequestContext, Slices
 from kip848_client.testing.broker.state import BrokerState
 from kip848_client.testing.share_partitions.share_sessions import FINAL_EPOCH
 from kip848_client.wire.api_keys import ApiKey
@@ -32,7 +32,7 @@ VERSIONS: Final = (1, 2)
 requires: Final = read_group
 
 
-def handle(broker: BrokerState, request: ShareAcknowledgeRequest, context: RequestContext) -> ShareAcknowledgeResponse:
+def handle(broker: BrokerState, request: ShareAcknowledgeRequest, context: RequestContext) -> Slices:
     """Do what the member says, and end its session if this is its last request."""
     group_id, member_id = request.group_id, request.member_id
     reason = why_invalid(group_id, member_id)
@@ -45,7 +45,7 @@ def handle(broker: BrokerState, request: ShareAcknowledgeRequest, context: Reque
         sessions.acknowledge(group_id, member_id, epoch=request.share_session_epoch)
     except BrokerError as error:
         return ShareAcknowledgeResponse(error_code=error.code, error_message=str(error))
-    verdicts = acknowledge(
+    verdicts = yield from acknowledge(
         broker,
         context,
         group_id=group_id,

@@ -31,7 +31,7 @@ from kip848_client.testing.broker.apis._share import (
     said_in,
     why_invalid,
 )
-from kip848_client.testing.broker.net.context import RequestContext
+from kip848_client.testing.broker.net.context import RequestContext, Slices
 from kip848_client.testing.broker.share.share_host import LivePartition
 from kip848_client.testing.broker.state import BrokerState
 from kip848_client.testing.broker.topics.append_watchers import Watch
@@ -60,7 +60,7 @@ _RECORD_LIMIT: Final = 1
 _READ_COMMITTED: Final = "read_committed"
 
 
-def handle(broker: BrokerState, request: ShareFetchRequest, context: RequestContext) -> ShareFetchResponse | None:
+def handle(broker: BrokerState, request: ShareFetchRequest, context: RequestContext) -> Slices:
     """Acknowledge, then answer at once if there are records or nothing to wait for; else park."""
     group_id, member_id = request.group_id, request.member_id
     reason = why_invalid(group_id, member_id) or _why_no_renewal(request, context)
@@ -94,7 +94,7 @@ def handle(broker: BrokerState, request: ShareFetchRequest, context: RequestCont
         return None
     verdicts: dict[ReadPartition, Verdict] = {}
     if acknowledges:
-        verdicts = acknowledge(
+        verdicts = yield from acknowledge(
             broker,
             context,
             group_id=group_id,
@@ -102,6 +102,8 @@ def handle(broker: BrokerState, request: ShareFetchRequest, context: RequestCont
             said=said,
             is_renew_ack=request.is_renew_ack,
         )
+        if context.cancelled:  # nobody would get the records that it acquires
+            return None
     fetch = _ShareFetch(
         broker, request, context, ShareMember(group_id, member_id), () if request.is_renew_ack else reads, verdicts
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -13,10 +14,11 @@ from kip848_client.testing.broker.controls.live import LiveBroker
 from kip848_client.testing.broker.net.loop_thread import wait_s
 
 _PUSHES_MAX: Final = 1_000
+_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
 class BrokerTelemetry:
-    """The last 1,000 pushes of clients, oldest first; iteration yields them.
+    """The last pushes of clients, up to 1,000 and 64 MiB, oldest first; iteration yields them.
 
     The broker takes them with ``kip848.client.telemetry.enable=true``.
 
@@ -28,7 +30,8 @@ class BrokerTelemetry:
 
     def __init__(self, live: LiveBroker) -> None:
         self._live: Final = live
-        self._pushes: Final[deque[MetricsPush]] = deque(maxlen=_PUSHES_MAX)
+        self._pushes: Final[deque[MetricsPush]] = deque()
+        self._taken = self._bytes = 0
         self._changed: Final = threading.Condition()
 
     def subscribe(self, name: str, metrics: Iterable[str], *, interval_ms: int = 300_000, match: str = "") -> None:
@@ -62,24 +65,27 @@ class BrokerTelemetry:
             RequestTimeoutError: none came in time.
         """
 
-        def found() -> MetricsPush | None:
-            for push in self._pushes:
+        deadline_s = time.monotonic() + wait_s(timeout_s)
+        looked_at = 0
+        while True:
+            with self._changed:
+                new, looked_at = list(self._pushes)[max(looked_at - self._forgotten, 0) :], self._taken
+            for push in new:  # without the lock, for which the broker would wait
                 if (
                     client_id in (None, push.client_id)
                     and push.terminating >= terminating
                     and any(name.startswith(metric) for name in push.metric_names)
                 ):
                     return push
-            return None
-
-        with self._changed:
-            push = self._changed.wait_for(found, wait_s(timeout_s))
-        if push is None:
-            raise RequestTimeoutError(
-                f"no client pushed metrics {metric!r} within {timeout_s} s; {len(self._pushes)} other pushes came. Is "
-                "kip848.client.telemetry.enable=true set, and a subscription made?"
-            )
-        return push
+            with self._changed:
+                if not self._changed.wait_for(
+                    lambda before=looked_at: self._taken > before,  # type: ignore[misc]  # bound on purpose
+                    deadline_s - time.monotonic(),
+                ):
+                    raise RequestTimeoutError(
+                        f"no client pushed metrics {metric!r} within {timeout_s} s; {len(self._pushes)} other pushes "
+                        "came. Is kip848.client.telemetry.enable=true set, and a subscription made?"
+                    )
 
     def __iter__(self) -> Iterator[MetricsPush]:
         with self._changed:
@@ -87,5 +93,13 @@ class BrokerTelemetry:
 
     def _took(self, push: MetricsPush) -> None:
         with self._changed:
+            self._taken += 1
             self._pushes.append(push)
+            self._bytes += len(push.otlp)
+            while len(self._pushes) > _PUSHES_MAX or (self._bytes > _BYTES_MAX and len(self._pushes) > 1):
+                self._bytes -= len(self._pushes.popleft().otlp)
             self._changed.notify_all()
+
+    @property
+    def _forgotten(self) -> int:
+        return self._taken - len(self._pushes)
