@@ -113,7 +113,7 @@ $(SITE_STAMP): pyproject.toml $(STAMP)
 	@touch $@
 
 site: $(SITE_STAMP)
-	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet --clean
+	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --clean
 	@echo "the site is in dist/site; to look at it: python3 -m http.server --directory dist/site"
 
 transcripts: venv

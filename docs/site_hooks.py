@@ -63,8 +63,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         "reference/events.md": _events(),
         "reference/metrics.md": _metrics(),
     }
+    described: set[str] = set()
     for name, (title, modules) in REFERENCE.items():
-        pages[f"reference/{name}.md"] = _reference(title, modules)
+        pages[f"reference/{name}.md"] = _reference(title, modules, described)
     for example in _examples():
         pages[f"examples/{example.stem}.md"] = _example(example)
     for path, text in pages.items():
@@ -80,7 +81,10 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     markdown = re.sub(r"\]\((?:\.\./)+examples/(\w+)\.py\)", rf"]({up}examples/\1.md)", markdown)
     markdown = re.sub(r"\]\(\.\./kip848_client/(?:common/logs|journal)\.py\)", "](reference/events.md)", markdown)
     markdown = re.sub(r"\]\(\.\./kip848_client/common/telemetry\.py\)", "](reference/metrics.md)", markdown)
-    return re.sub(r"\[([^\]]+)\]\((?:\.\./)+(?:tests|benchmarks|kip848_client)/[^)]*\)", r"\1", markdown)
+    markdown = re.sub(r"\]\((?:\.\./)+README\.md(#[\w-]+)?\)", rf"]({up}index.md\1)", markdown)
+    return re.sub(
+        r"\[([^\]]+)\]\((?:\.\./)+(?:tests|benchmarks|kip848_client|examples/monitoring)/[^)]*\)", r"\1", markdown
+    )
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
@@ -142,8 +146,8 @@ def _public() -> dict[str, list[str]]:
     return names
 
 
-def _reference(title: str, modules: tuple[str, ...]) -> str:
-    """Classes and functions of *modules*; a name that a more special module has as well is described there."""
+def _reference(title: str, modules: tuple[str, ...], described: set[str]) -> str:
+    """Classes and functions of *modules*, each on the first page that has it; what a more special module has is there."""
     public = _public()
     special = {name for module, names in public.items() if module != "kip848_client" for name in names}
     lines = [f"# {title}", ""]
@@ -155,7 +159,9 @@ def _reference(title: str, modules: tuple[str, ...]) -> str:
             home = getattr(value, "__module__", "")
             ours = home.startswith("kip848_client.") and hasattr(value, "__qualname__")
             if ours and (module != "kip848_client" or name not in special):
-                lines += [f"::: {home}.{value.__qualname__}", ""]
+                whole = f"{home}.{value.__qualname__}"
+                lines += [f"`{name}`: [{whole}][]" if whole in described else f"::: {whole}", ""]
+                described.add(whole)
     if title == "Administration":
         lines += ["The functions are the methods of `Admin` and `AsyncAdmin`: the client stands for `cluster`.", ""]
         questions = [one.__wrapped__ for one in vars(Admin).values() if hasattr(one, "__wrapped__")]

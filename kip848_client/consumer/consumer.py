@@ -394,7 +394,7 @@ class Consumer(Generic[K_co, V_co]):
             that leaves records out there may be fewer.
 
         Raises:
-            What `poll` raises.
+            Kip848Error: what `poll` raises.
         """
         return self._read(record_count(num_messages), timeout, linger_s=None)
 

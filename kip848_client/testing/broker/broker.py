@@ -360,7 +360,7 @@ class EmbeddedBroker:
             records: values, or `NewRecord` for those with more than a value.
 
         Raises:
-            As `produce`. Nothing is written if a record or partition is wrong.
+            Kip848Error: as `produce`. Nothing is written if a record or partition is wrong.
         """
         if isinstance(records, str | bytes):
             raise MessageValueError("produce_many takes several records; for one there is produce()")
@@ -401,7 +401,7 @@ class EmbeddedBroker:
 
         Raises:
             RequestTimeoutError: the time is up; the message says how many there are.
-            As `records`.
+            Kip848Error: as `records`.
         """
         future: concurrent.futures.Future[tuple[BrokerRecord, ...]] = concurrent.futures.Future()
 
