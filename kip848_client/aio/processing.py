@@ -21,6 +21,7 @@ from kip848_client.common.callables import WrongHandlerError, check_finished
 from kip848_client.common.model import NamedPartition, OffsetAndMetadata
 from kip848_client.consumer.processing.access import ConsumerAccess, ProcessedConsumer
 from kip848_client.consumer.processing.driver import CANCELLED_GRACE_S, DRAIN_SLICE_S, LAST_TRANSACTIONS, Driver, now_ms
+from kip848_client.consumer.records.data_plane import Message
 from kip848_client.errors import DeserializationError, Kip848Error, MaxPollExceededError, ProcessingError
 from kip848_client.member.processing.settings import ProcessSettings
 from kip848_client.member.processing.work import HANDLING, Work
@@ -92,6 +93,8 @@ class TaskProcessor(Driver):
         self._reach_due_s = 0.0
         self._commit_open = False
         self._revocations = 0
+        self._draining = False
+        """A revocation waits for handlers, and does meanwhile what else the other tasks do."""
         self._in_loop: Callable[[Callable[[], object]], object] = _call
         self._tasks: TaskGroup
 
@@ -197,14 +200,10 @@ class TaskProcessor(Driver):
     async def _keep_consumer(self) -> None:
         """Resume and commit as handlers end, also while a read waits."""
         while True:
-            now_s = anyio.current_time()
-            if self.core.paused:
+            if self.core.paused and not self._draining:
                 await self._pause()
-            if now_s >= self._commit_due_s and not self._commit_open and self.writer is None:
-                self._commit_due_s = now_s + self._access.commit_interval_s
-                if offsets := self.core.to_commit():
-                    self._commit_open = True
-                    await self._on_thread(partial(self._commit_later, offsets, self._revocations))
+            if not self._draining:
+                await self._commit_if_due()
             # Handlers that end make room in a paused partition; it is looked at now and then.
             longest_s = _PAUSED_SLICE_S if self.core.paused else _SLICE_S
             await anyio.sleep(min(longest_s, max(0.01, self._commit_due_s - anyio.current_time())))
@@ -280,12 +279,29 @@ class TaskProcessor(Driver):
         else:
             self.commit_ended(offsets, None)
 
+    async def _commit_if_due(self) -> None:
+        """Commit what is done of all partitions if the interval is over, and go on."""
+        now_s = anyio.current_time()
+        if now_s < self._commit_due_s or self._commit_open or self.writer is not None:
+            return
+        self._commit_due_s = now_s + self._access.commit_interval_s
+        if offsets := self.core.to_commit():
+            self._commit_open = True
+            try:
+                await self._on_thread(partial(self._commit_later, offsets, self._revocations))
+            except BaseException:
+                self._commit_open = False  # cancelled: the last commit comes soon
+                raise
+
     def _commit_later(self, offsets: Mapping[NamedPartition, OffsetAndMetadata], revocations: int) -> None:
         """Commit without waiting (on the consumer's thread). What a revocation has committed meanwhile is newer."""
-        if revocations == self._revocations:
-            self._access.commit_later(offsets, partial(self._commit_ended_elsewhere, offsets))
-        else:
-            self._commit_open = False
+        if revocations != self._revocations:
+            return
+        ended = partial(self._commit_ended_elsewhere, offsets)
+        try:
+            self._access.commit_later(offsets, ended)
+        except Kip848Error as error:  # the member has stopped; the next read says why
+            ended(error)
 
     def _commit_ended_elsewhere(
         self, offsets: Mapping[NamedPartition, OffsetAndMetadata], error: Kip848Error | None
@@ -307,7 +323,12 @@ class TaskProcessor(Driver):
         self.core.revoke(names, now_ms())
         self.perform()
         drain_s = min(self.settings.drain_s, 0.8 * self._access.rebalance_timeout_s)
-        await self._await_idle(names, drain_s, reads=self.writer is None)
+        self._commits_are_old()
+        self._draining = True
+        try:
+            await self._await_idle(names, drain_s, revoking=True)
+        finally:
+            self._draining = False
         if self.core.busy(names):
             self.core.cancel(names)
             self.perform()
@@ -320,29 +341,48 @@ class TaskProcessor(Driver):
         await self._on_lost(names)
 
     async def _on_lost(self, names: Sequence[NamedPartition]) -> None:
-        self._revocations += 1  # a commit that waits for the thread since before is older than the last one
+        self._commits_are_old()
         self.core.forget(names, now_ms())
         self.perform()
 
-    async def _await_idle(self, names: Sequence[NamedPartition], limit_s: float, *, reads: bool = False) -> None:
-        """Wait until no call of these partitions runs, at most *limit_s*.
+    def _commits_are_old(self) -> None:
+        """Drop a commit that waits for the thread: the next one is newer."""
+        self._revocations += 1
+        self._commit_open = False
+
+    async def _await_idle(self, names: Sequence[NamedPartition], limit_s: float, *, revoking: bool = False) -> None:
+        """Wait until no call of these partitions runs, at most *limit_s*. What is done is committed meanwhile.
 
         Args:
-            reads: let the other partitions go on: in the middle of a revocation.
+            revoking: let the other partitions go on.
         """
-        slice_s = DRAIN_SLICE_S if reads else limit_s
+        slice_s = DRAIN_SLICE_S if revoking else _FULL_SLICE_S
         deadline_s = anyio.current_time() + limit_s
+        batch: Sequence[Message] = ()
         while self.core.busy(names) and (left_s := deadline_s - anyio.current_time()) > 0:
-            count = self._wanted() if reads else 0
-            batch = await self._on_thread(partial(self._access.consume_meanwhile, count)) if count else []
+            if not batch:
+                moved = self._next_end()
+                self.tick()
+                with anyio.move_on_after(min(left_s, self.wait_s(slice_s))):
+                    await moved.wait()
+            if revoking and self.core.paused:
+                await self._pause()
+            count = self._wanted() if revoking else 0
+            batch = await self._on_thread(partial(self._access.consume_meanwhile, count)) if count else ()
             if batch:
                 self.feed(batch)
                 self._tell()
-                continue
-            moved = self._next_end()
-            self.tick()
-            with anyio.move_on_after(min(left_s, self.wait_s(slice_s))):
-                await moved.wait()
+            if not self._access.closed:
+                await self._commit_meanwhile(revoking=revoking)
+
+    async def _commit_meanwhile(self, *, revoking: bool) -> None:
+        if self.writer is not None:
+            if revoking and self.slice_wait_s(1.0) <= 0:
+                await self._on_thread_whole(self._transact)
+            return
+        if self._commit_open:
+            await self._on_thread(self._access.serve_commits)
+        await self._commit_if_due()
 
     def _next_end(self) -> anyio.Event:
         """Set when a handler ends next. A close() and a cancelled process() may wait at the same time."""

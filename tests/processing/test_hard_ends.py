@@ -9,6 +9,7 @@ import os
 import signal
 import threading
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import anyio
@@ -376,6 +377,128 @@ def test_other_partitions_are_read_while_one_waits_for_its_handler(kip848_broker
     asyncio.run(main())
 
 
+class Held:
+    """Handlers that hold the first record of each partition until they are told to let it go."""
+
+    def __init__(self) -> None:
+        self.started: set[int] = set()
+        self.let_go: dict[int, threading.Event] = {0: threading.Event(), 1: threading.Event()}
+
+    def handle(self, message: Any, _: Any = None) -> None:
+        if message.value() == b"hang":
+            self.started.add(message.partition())
+            assert self.let_go[message.partition()].wait(600)
+
+    async def handle_async(self, message: Any, _: Any = None) -> None:
+        await asyncio.to_thread(self.handle, message)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "transactions"), [("consumer", False), ("consumer", True), ("classic", False)], ids=str
+)
+@pytest.mark.parametrize("kind", [Consumer, AsyncConsumer])
+def test_commits_go_on_while_a_revocation_waits_for_a_handler(
+    kip848_broker: EmbeddedBroker, kind: type, protocol: str, transactions: bool
+) -> None:
+    """A kill in the middle of a deploy repeated all that was done since the drain had begun, up to drain_s."""
+    kip848_broker.topics.create("orders", 2)
+    kip848_broker.produce_many("orders", [NewRecord("hang", partition=number) for number in range(2)])
+    settings: dict[str, Any] = {"group.protocol": protocol}
+    if protocol == "classic":
+        settings["partition.assignment.strategy"] = "cooperative-sticky"
+    consumer, held, over = kind(_conf(kip848_broker, **settings)), Held(), threading.Event()
+    arguments: dict[str, Any] = {}
+    if transactions:
+        producer = Producer({"bootstrap.servers": kip848_broker.bootstrap_servers, "transactional.id": "t"})
+        arguments = {"transactional": producer, "slice_ms": 10}
+
+    def run() -> None:
+        with consumer:
+            consumer.subscribe(["orders"])
+            consumer.process(held.handle, **arguments)
+
+    async def run_async() -> None:
+        async with consumer:
+            await consumer.subscribe(["orders"])
+            await consumer.process(held.handle_async, **arguments)
+
+    def join() -> None:
+        with Consumer(_conf(kip848_broker, **settings)) as joining:
+            joining.subscribe(["orders"])
+            while not over.is_set():
+                joining.poll(0.05)
+
+    def draining() -> set[int]:
+        processor = (consumer if kind is Consumer else consumer._consumer)._processor
+        return {name.partition for name, each in processor.core._partitions.items() if each.draining}
+
+    processing = threading.Thread(target=run if kind is Consumer else partial(asyncio.run, run_async()))
+    processing.start()
+    wait_until(lambda: held.started == {0, 1}, what="both partitions are in hand")
+    joining = threading.Thread(target=join)
+    joining.start()
+    try:
+        wait_until(lambda: len(draining()) == 1, what="a partition is given away")
+        (going,) = draining()
+        staying = 1 - going
+        kip848_broker.produce("orders", "x", partition=staying)
+        held.let_go[staying].set()
+        wait_until(lambda: kip848_broker.groups.committed("g").get(("orders", staying)) == 2, what="it is committed")
+        assert draining() == {going}
+    finally:
+        over.set()
+        for event in held.let_go.values():
+            event.set()
+        consumer.hand_over(0)
+        joining.join()
+        processing.join()
+
+
+@pytest.mark.parametrize("kind", [Consumer, AsyncConsumer])
+def test_commits_go_on_while_the_end_waits_for_a_handler(kip848_broker: EmbeddedBroker, kind: type) -> None:
+    """What ends in the last seconds of a process was repeated if it was killed before the slowest handler ended."""
+    kip848_broker.topics.create("orders", 2)
+    kip848_broker.produce_many("orders", [NewRecord("hang", partition=number) for number in range(2)])
+    kip848_broker.produce_many("orders", [NewRecord("stop", partition=0)])
+    consumer, held = kind(_conf(kip848_broker)), Held()
+
+    def fail(message: Any) -> None:
+        if message.value() == b"stop":
+            wait_until(lambda: held.started == {0, 1}, what="both partitions are in hand")
+            raise ValueError("the end begins")
+        held.handle(message)
+
+    async def fail_async(message: Any) -> None:
+        await asyncio.to_thread(fail, message)
+
+    def run() -> None:
+        with consumer:
+            consumer.subscribe(["orders"])
+            with pytest.raises(ProcessingError):
+                consumer.process(fail, grace_s=600)
+
+    async def run_async() -> None:
+        async with consumer:
+            await consumer.subscribe(["orders"])
+            with pytest.raises(ProcessingError):
+                await consumer.process(fail_async, grace_s=600)
+
+    def stopping() -> bool:
+        processor = (consumer if kind is Consumer else consumer._consumer)._processor
+        return processor is not None and processor.core.stopping
+
+    processing = threading.Thread(target=run if kind is Consumer else partial(asyncio.run, run_async()))
+    processing.start()
+    wait_until(stopping, what="process() ends")
+    held.let_go[0].set()
+    try:
+        wait_until(lambda: kip848_broker.groups.committed("g").get(("orders", 0)) == 1, what="it is committed")
+        assert stopping()
+    finally:
+        held.let_go[1].set()
+        processing.join()
+
+
 def test_an_event_loop_that_was_blocked_is_no_end(kip848_broker: EmbeddedBroker) -> None:
     """The member lost its partitions, and joins again: a service must not stop for it."""
     _filled(kip848_broker, 3)
@@ -437,7 +560,7 @@ def test_a_second_ctrl_c_ends_the_wait_and_commits_what_is_done(kip848_broker: E
     with Consumer(_conf(kip848_broker, **{"auto.commit.interval.ms": 60_000})) as consumer:
         consumer.subscribe(["orders"])
         with pytest.raises(KeyboardInterrupt):
-            consumer.process(handle, grace_s=60)
+            consumer.process(handle, grace_s=600)
         hang.set()
     assert _committed(kip848_broker) == 1
 

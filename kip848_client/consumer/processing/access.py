@@ -223,6 +223,10 @@ class ConsumerAccess:
         with self._consumer._gate:
             self._consumer._group.commit_async(dict(offsets), lambda error, _: on_end(error))
 
+    def serve_commits(self) -> None:
+        """Call the *on_end* of commits that have ended: what other calls do, too."""
+        self._consumer._group.thread.run_commit_callbacks()
+
     def group_metadata(self, names: Collection[NamedPartition]) -> bytes:
         """The member and its epoch, for a transaction with offsets of *names*.
 

@@ -20,6 +20,7 @@ from kip848_client.consumer.processing.access import ConsumerAccess, ProcessedCo
 from kip848_client.consumer.processing.daemon_threads import DaemonThreads
 from kip848_client.consumer.processing.driver import CANCELLED_GRACE_S, DRAIN_SLICE_S, LAST_TRANSACTIONS, Driver, now_ms
 from kip848_client.consumer.processing.record_copy import RecordCopy
+from kip848_client.consumer.records.data_plane import Message
 from kip848_client.errors import (
     ArgumentTypeError,
     ConfigError,
@@ -134,6 +135,10 @@ class ThreadProcessor(Driver):
             with self._lock:
                 for name, offset in positions.items():
                     self.core.begins_at(name, offset)
+        self._commit_if_due()
+
+    def _commit_if_due(self) -> None:
+        """Commit what is done of all partitions if the interval is over, and go on."""
         if self.writer is not None:
             self._transact(due=True)
         elif time.monotonic() >= self._commit_due_s and not self._commit_open:
@@ -143,7 +148,10 @@ class ThreadProcessor(Driver):
                 offsets = self.core.to_commit()
             if offsets:
                 self._commit_open = True
-                self._access.commit_later(offsets, lambda error: self._committed(offsets, error))
+                try:
+                    self._access.commit_later(offsets, lambda error: self._committed(offsets, error))
+                except Kip848Error as error:  # the member has stopped; the next read says why
+                    self._committed(offsets, error)
 
     def _reach(self) -> None:
         """Look at positions before a commit; between two reads, so that all that was read is in the core."""
@@ -213,7 +221,7 @@ class ThreadProcessor(Driver):
             self.core.revoke(names, now_ms())
             self.perform()
         drain_s = min(self.settings.drain_s, 0.8 * self._access.rebalance_timeout_s)
-        self._await_idle(names, drain_s, reads=self.writer is None)
+        self._await_idle(names, drain_s, revoking=True)
         self._tell_late(names)
         if self.writer is not None:
             self._transact_all()
@@ -230,23 +238,37 @@ class ThreadProcessor(Driver):
             self.core.forget(names, now_ms())
             self.perform()
 
-    def _await_idle(self, names: Sequence[NamedPartition], limit_s: float, *, reads: bool = False) -> None:
-        """Wait until no call of these partitions runs, at most *limit_s*.
+    def _await_idle(self, names: Sequence[NamedPartition], limit_s: float, *, revoking: bool = False) -> None:
+        """Wait until no call of these partitions runs, at most *limit_s*. What is done is committed meanwhile.
 
         Args:
-            reads: let the other partitions go on: in the middle of a revocation.
+            revoking: let the other partitions go on.
         """
         deadline_s = time.monotonic() + limit_s
-        slice_s = DRAIN_SLICE_S if reads else _SLICE_S
-        with self._moved:
-            while self.core.busy(names) and (left_s := deadline_s - time.monotonic()) > 0:
+        slice_s = DRAIN_SLICE_S if revoking else _SLICE_S
+        commits = revoking or self.writer is None
+        batch: Sequence[Message] = ()
+        while True:
+            with self._moved:
+                left_s = deadline_s - time.monotonic()
+                if left_s <= 0 or not self.core.busy(names):
+                    return
+                if not batch:
+                    self._moved.wait(min(left_s, self.wait_s(slice_s)))
                 while self._handed_in:
                     self._handed_in.popleft()()
                 self.tick()
-                if reads and (count := self._wanted()) and (batch := self._access.consume_meanwhile(count)):
+            if revoking:
+                self._pause()
+            with self._lock:
+                count = self._wanted() if revoking else 0
+            batch = self._access.consume_meanwhile(count) if count else ()
+            if batch:
+                with self._lock:
                     self.feed(batch)
-                    continue
-                self._moved.wait(min(left_s, self.wait_s(slice_s)))
+            if commits and not self._access.closed:
+                self._access.serve_commits()
+                self._commit_if_due()
 
     def _tell_late(self, names: Sequence[NamedPartition]) -> None:
         """Let handlers hear that they should end. Those that ask for it are waited for a little."""

@@ -726,11 +726,11 @@ class Processing:
         self._metadata_bytes = half if half >= _METADATA_BYTES_MIN else 0
         return True
 
-    def committed(self, offsets: Iterable[NamedPartition]) -> None:
-        """The last `to_commit` of these partitions was accepted."""
-        for name in offsets:
+    def committed(self, offsets: Mapping[NamedPartition, OffsetAndMetadata]) -> None:
+        """A commit of these was accepted. It counts if it was the last one that `to_commit` wanted."""
+        for name, at in offsets.items():
             partition = self._partitions.get(name)
-            if partition is not None and partition.committing is not None:
+            if partition is not None and partition.committing == (at.offset, at.metadata):
                 partition.committed = partition.committing
 
     def low_marks(self) -> dict[NamedPartition, int]:
