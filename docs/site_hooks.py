@@ -147,7 +147,7 @@ def _public() -> dict[str, list[str]]:
 
 
 def _reference(title: str, modules: tuple[str, ...], described: set[str]) -> str:
-    """Classes and functions of *modules*, each on the first page that has it; what a more special module has is there."""
+    """Classes and functions of *modules*, each on the first page that has it, or on that of a more special module."""
     public = _public()
     special = {name for module, names in public.items() if module != "kip848_client" for name in names}
     lines = [f"# {title}", ""]
