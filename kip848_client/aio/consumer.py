@@ -674,7 +674,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
         """Leave without a gap; see `Consumer.hand_over`. Not awaited, so that a signal handler of the loop can call it.
 
         Args:
-            timeout_s: seconds to wait for the others, negative for ever; a heartbeat interval and a little is enough.
+            timeout_s: seconds for all of it, negative for ever.
 
         Example::
 

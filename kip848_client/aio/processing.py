@@ -332,7 +332,7 @@ class TaskProcessor(Driver):
         if self.core.busy(names):
             self.core.cancel(names)
             self.perform()
-            await self._await_idle(names, CANCELLED_GRACE_S)
+            await self._await_idle(names, CANCELLED_GRACE_S, told=True)
         if self.writer is not None:
             await self._transact_all()
         else:
@@ -350,16 +350,22 @@ class TaskProcessor(Driver):
         self._revocations += 1
         self._commit_open = False
 
-    async def _await_idle(self, names: Sequence[NamedPartition], limit_s: float, *, revoking: bool = False) -> None:
+    async def _await_idle(
+        self, names: Sequence[NamedPartition], limit_s: float, *, revoking: bool = False, told: bool = False
+    ) -> None:
         """Wait until no call of these partitions runs, at most *limit_s*. What is done is committed meanwhile.
 
         Args:
             revoking: let the other partitions go on.
+            told: the handlers were told to end; else the end of a hand-over ends the wait, too.
         """
         slice_s = DRAIN_SLICE_S if revoking else _FULL_SLICE_S
         deadline_s = anyio.current_time() + limit_s
         batch: Sequence[Message] = ()
-        while self.core.busy(names) and (left_s := deadline_s - anyio.current_time()) > 0:
+        while (
+            self.core.busy(names)
+            and (left_s := min(deadline_s - anyio.current_time(), math.inf if told else self._hand_over_left_s)) > 0
+        ):
             if not batch:
                 moved = self._next_end()
                 self.tick()
@@ -384,6 +390,10 @@ class TaskProcessor(Driver):
             await self._on_thread(self._access.serve_commits)
         await self._commit_if_due()
 
+    @property
+    def _hand_over_left_s(self) -> float:
+        return self._access.leaves_by_s - time.monotonic()
+
     def _next_end(self) -> anyio.Event:
         """Set when a handler ends next. A close() and a cancelled process() may wait at the same time."""
         if not self._awaits_end:
@@ -398,7 +408,7 @@ class TaskProcessor(Driver):
             await self._await_idle(names, self.settings.grace_s)
             self.core.cancel(names)
             self.perform()
-            await self._await_idle(names, CANCELLED_GRACE_S)
+            await self._await_idle(names, CANCELLED_GRACE_S, told=True)
         finally:  # the event loop may be ending: that cancels this wait, and loses nothing that is done
             if not self._access.closed:
                 if self.writer is not None:

@@ -133,8 +133,8 @@ BATCH_RECORDS: Final = 500
 CLOSE_TIMEOUT_S: Final = 30.0
 """Default time limit of close()."""
 
-HAND_OVER_TIMEOUT_S: Final = 10.0
-"""Default time-out of hand_over()."""
+HAND_OVER_TIMEOUT_S: Final = 8.0
+"""Default time-out of hand_over(): ``docker stop`` kills after 10 s."""
 
 LAG_TIMEOUT_S: Final = 5.0
 """Default time-out of lag()."""
@@ -1228,13 +1228,16 @@ class Consumer(Generic[K_co, V_co]):
         on_partitions_revoked runs, poll() and consume() return nothing, and iterations end. Then call close(). The
         others read the partitions within tens of milliseconds; after a plain close() they notice only with their next
         heartbeats. If the group cannot be described (an old broker, no rights on the group) this is a plain
-        revocation, which is logged once.
+        revocation, which is logged once. Nobody waits for members that hand over as well, and the last ones of a group
+        leave at once. With the classic protocol reading ends at once.
 
         Signal handlers and any thread may call it. Before subscribe(), or with assign(), there is nothing to give:
         reading ends at once. After close() it does nothing.
 
         Args:
-            timeout_s: seconds to wait for the others, negative for ever; a heartbeat interval and a little is enough.
+            timeout_s: seconds for all of it, negative for ever. The others get at most three quarters, for which their
+                heartbeat interval and a little is enough; the rest is for listeners, and for handlers of process() that
+                have to end. Give more if these take long, and less than what is left until the process is killed.
 
         Example::
 

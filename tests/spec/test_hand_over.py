@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kip848_client.common.error_codes import ErrorCode
-from kip848_client.member.consumer.hand_over import QUESTION_EVERY_MS
+from kip848_client.member.consumer.hand_over import QUESTION_EVERY_MS, WAITING_SHARE
 from kip848_client.member.core.events import HandOverFailed, HandOverRequested
 from kip848_client.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -34,9 +34,10 @@ def unsubscribed(*, describes: bool = True) -> MemberHarness:
 
 
 def describe(member: MemberHarness, *, other_epoch: int, error: int = 0, own_target: tuple[int, ...] = ()) -> None:
-    """Answer ConsumerGroupDescribe: the group is in epoch 2, and so is its target."""
+    """Answer ConsumerGroupDescribe: the group and its target, which gives t-0 to the other member, are in epoch 2."""
     target = {"t": own_target} if own_target else {}
-    member.describe(target, epoch=2, own_epoch=1, others=[other_epoch], error=error)
+    targets = {} if own_target else {0: {"t": [0]}}
+    member.describe(target, epoch=2, own_epoch=1, others=[other_epoch], error=error, targets=targets)
 
 
 def test_r188_it_unsubscribes_at_once_and_goes_on_reading() -> None:
@@ -52,7 +53,7 @@ def test_r188_it_unsubscribes_at_once_and_goes_on_reading() -> None:
     assert member.member.view().handing_over
 
 
-def test_r189_it_revokes_when_all_others_have_the_new_epoch() -> None:
+def test_r189_it_revokes_when_the_next_owner_has_the_new_epoch() -> None:
     """A member that has the new epoch waits for the partitions, and asks for them early."""
     member = unsubscribed()
     describe(member, other_epoch=1)
@@ -70,18 +71,64 @@ def test_r189_it_revokes_when_all_others_have_the_new_epoch() -> None:
     [
         ([2, 2], 2, True),
         ([], 2, True),
-        ([2, 1], 2, False),
+        ([2, 1], 2, True),  # it gets nothing, and need not have heard of anything
         ([1, 2], 2, False),
-        ([2, -1], 2, True),
-        ([2, 0], 2, True),
-        ([2, 2], 1, False),
+        ([-2, 2], 2, True),  # a static member that is away hears nothing
+        ([1, 2], 1, True),  # epoch 2 is of something later: the next owner has the target that it needs
     ],
 )
-def test_r189_every_other_member_must_be_ready(others: list[int], target_epoch: int, revokes: bool) -> None:
-    """Otherwise nothing reads the partitions until the slowest member has heard of them."""
+def test_r189_the_next_owner_must_be_ready(others: list[int], target_epoch: int, revokes: bool) -> None:
+    """Otherwise nothing reads the partitions until it has heard of them."""
     member = unsubscribed()
-    member.describe({}, epoch=2, own_epoch=1, others=others, target_epoch=target_epoch)
+    targets = {0: {"t": [0]}}
+    member.describe({}, epoch=2, own_epoch=1, others=others, target_epoch=target_epoch, targets=targets)
     assert member.member.view().poll_wanted is revokes
+
+
+def test_r189_a_partition_without_a_next_owner_waits_for_the_target() -> None:
+    """The target that names its next owner is still being computed."""
+    member = unsubscribed()
+    member.describe({}, epoch=2, own_epoch=1, others=[2], target_epoch=1)
+    assert not member.member.view().poll_wanted
+    member.advance(QUESTION_EVERY_MS)
+
+    member.describe({}, epoch=2, own_epoch=1, others=[2])
+
+    assert member.member.view().poll_wanted, "nobody wants it"
+
+
+def test_r189_another_next_owner_has_to_hear_of_it_as_well() -> None:
+    """The first one was told to leave, too: what counts is the epoch that gave the partition to the second."""
+    member = unsubscribed()
+    describe(member, other_epoch=1)
+    for epoch, revokes in ((2, False), (3, True)):
+        member.advance(QUESTION_EVERY_MS)
+        targets = {1: {"t": [0]}}
+        member.describe({}, epoch=3, own_epoch=1, others=[1, epoch], targets=targets, leaving=[0])
+        assert member.member.view().poll_wanted is revokes
+
+
+def test_r189_an_epoch_of_something_else_is_not_waited_for() -> None:
+    """Members that leave one after the other would each time make the rest wait for another heartbeat."""
+    member = unsubscribed()
+    targets = {0: {"t": [0]}}
+    member.describe({}, epoch=2, own_epoch=1, others=[1], targets=targets)
+    member.advance(QUESTION_EVERY_MS)
+
+    member.describe({}, epoch=5, own_epoch=1, others=[2], targets=targets)
+
+    assert member.member.view().poll_wanted
+
+
+def test_r300_a_member_that_leaves_as_well_is_not_waited_for() -> None:
+    """Each would wait for the other until the time is up: after ``docker stop`` all processes were killed."""
+    everybody, two_of_three = unsubscribed(), unsubscribed()
+
+    everybody.describe({}, epoch=3, own_epoch=1, others=[1, 1], target_epoch=1, leaving=[0, 1])
+    two_of_three.describe({}, epoch=3, own_epoch=1, others=[1, 3], targets={1: {"t": [0]}}, leaving=[0])
+
+    assert everybody.member.view().poll_wanted
+    assert two_of_three.member.view().poll_wanted
 
 
 def test_r189_it_asks_again_a_while_after_each_answer() -> None:
@@ -115,7 +162,7 @@ def test_r189_it_revokes_when_time_is_up() -> None:
         if member.requests(ConsumerGroupHeartbeatRequest):
             member.answer_heartbeat()
 
-    assert member.now_ms == LIMIT_MS
+    assert member.now_ms == LIMIT_MS * WAITING_SHARE, "the rest is for handlers that have to end"
     describe(member, other_epoch=1, error=ErrorCode.GROUP_AUTHORIZATION_FAILED)  # too late
     assert [effect.reason for effect in member.emitted(HandOverFailed)] == ["time is up"]
 

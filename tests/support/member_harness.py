@@ -523,24 +523,44 @@ class MemberHarness:
         target_epoch: int | None = None,
         own_epoch: int | None = None,
         error: int = 0,
+        targets: Mapping[int, Mapping[str, Iterable[int]]] | None = None,
+        leaving: Iterable[int] = (),
     ) -> list[MemberEffect]:
-        """Answer the oldest ConsumerGroupDescribe: the group is in *epoch*, and the others have these epochs."""
+        """Answer the oldest ConsumerGroupDescribe: the group is in *epoch*, and the others have these epochs.
+
+        Args:
+            targets: of the others, by their place in *others*.
+            leaving: places of those that subscribe to nothing.
+        """
+
+        def assigned(partitions: Mapping[str, Iterable[int]]) -> dict[str, object]:
+            return {
+                "topic_partitions": [
+                    {"topic_id": self.topic_ids[topic], "topic_name": topic, "partitions": tuple(indexes)}
+                    for topic, indexes in partitions.items()
+                ]
+            }
+
         itself = {
             "member_id": MEMBER_ID,
             "member_epoch": epoch if own_epoch is None else own_epoch,
-            "target_assignment": {
-                "topic_partitions": [
-                    {"topic_id": self.topic_ids[topic], "topic_name": topic, "partitions": indexes}
-                    for topic, indexes in target.items()
-                ]
-            },
+            "target_assignment": assigned(target),
         }
+        members = [
+            {
+                "member_id": f"other-{place}",
+                "member_epoch": at,
+                "subscribed_topic_names": () if place in leaving else ("t",),
+                "target_assignment": assigned((targets or {}).get(place, {})),
+            }
+            for place, at in enumerate(others)
+        ]
         group = {
             "error_code": error,
             "group_id": GROUP,
             "group_epoch": epoch,
             "assignment_epoch": epoch if target_epoch is None else target_epoch,
-            "members": [*({"member_id": f"other-{n}", "member_epoch": at} for n, at in enumerate(others)), itself],
+            "members": [*members, itself],
         }
         return self.answer(ConsumerGroupDescribeRequest, build(ConsumerGroupDescribeResponse, groups=[group]))
 

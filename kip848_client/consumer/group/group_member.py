@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
@@ -83,6 +84,8 @@ class GroupMember:
         self._manual: dict[NamedPartition, OffsetAndMetadata | None] | None = None
         self._closed = False
         self._hand_over_ticket: int | None = None
+        self.leaves_by_s: float = math.inf
+        """When `hand_over` should be over, by the monotonic clock; infinite without one."""
 
     # --- state
 
@@ -259,6 +262,7 @@ class GroupMember:
         self.check_usable()
         if self._hand_over_ticket is not None:
             return
+        self.leaves_by_s = time.monotonic() + timeout_ms / 1_000
         if not self._subscription:  # there is nothing to give; a signal that comes before subscribe() must not be lost
             self._hand_over_ticket = self.manager.processed
             return

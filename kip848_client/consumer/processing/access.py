@@ -133,6 +133,11 @@ class ConsumerAccess:
         return self._consumer._group.hand_over_wanted
 
     @property
+    def leaves_by_s(self) -> float:
+        """When handlers have to end because of hand_over(), by the monotonic clock; infinite without one."""
+        return self._consumer._group.leaves_by_s
+
+    @property
     def closed(self) -> bool:
         """Whether the consumer has left and takes no calls."""
         return self._consumer._group.closed

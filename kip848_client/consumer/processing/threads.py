@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
@@ -238,11 +239,14 @@ class ThreadProcessor(Driver):
             self.core.forget(names, now_ms())
             self.perform()
 
-    def _await_idle(self, names: Sequence[NamedPartition], limit_s: float, *, revoking: bool = False) -> None:
+    def _await_idle(
+        self, names: Sequence[NamedPartition], limit_s: float, *, revoking: bool = False, told: bool = False
+    ) -> None:
         """Wait until no call of these partitions runs, at most *limit_s*. What is done is committed meanwhile.
 
         Args:
             revoking: let the other partitions go on.
+            told: the handlers were told to end; else the end of a hand-over ends the wait, too.
         """
         deadline_s = time.monotonic() + limit_s
         slice_s = DRAIN_SLICE_S if revoking else _SLICE_S
@@ -250,7 +254,7 @@ class ThreadProcessor(Driver):
         batch: Sequence[Message] = ()
         while True:
             with self._moved:
-                left_s = deadline_s - time.monotonic()
+                left_s = min(deadline_s, math.inf if told else self._access.leaves_by_s) - time.monotonic()
                 if left_s <= 0 or not self.core.busy(names):
                     return
                 if not batch:
@@ -277,7 +281,7 @@ class ThreadProcessor(Driver):
             self.perform()
             asks = any(work.asks for work in self.core.running())
         if asks:
-            self._await_idle(names, CANCELLED_GRACE_S)
+            self._await_idle(names, CANCELLED_GRACE_S, told=True)
 
     def _finish(self) -> None:
         """Nothing more starts: let what runs end, commit, and set positions to what is not done."""

@@ -43,7 +43,6 @@ from kip848_client.member.core.context import Context
 from kip848_client.member.core.discovery import Discovery
 from kip848_client.member.core.events import (
     FailureKind,
-    HandOverFailed,
     HandOverRequested,
     LeaveMode,
     MetadataUpdated,
@@ -487,9 +486,7 @@ class ClassicProtocol(GroupPart, RunOwner, RoundOwner, ExitOwner):
         self.fail(failure_error(failure))
 
     def hand_over(self, event: HandOverRequested) -> None:
-        """Refuse it, because only a join moves partitions here."""
-        del event
-        self._context.emit(HandOverFailed("the classic protocol knows no hand-over"))
+        """Nothing to do, because only a join moves partitions here: the application's loop ends, and it leaves."""
 
     # --- metadata
 

@@ -28,7 +28,7 @@ from typing import Final
 import msgspec
 
 from kip848_client.common.model import NO_EPOCH
-from kip848_client.member.core.assignment import IdPartition
+from kip848_client.member.core.assignment import IdPartition, partitions_described
 from kip848_client.member.core.context import Context
 from kip848_client.member.core.events import Destination
 from kip848_client.member.core.states import Phase
@@ -227,9 +227,6 @@ class EarlyHeartbeats:
         member = next((member for member in group.members if member.member_id == self._context.member_id), None)
         if member is None or group.assignment_epoch < group.group_epoch or wait.missing is not None:
             return  # the target is still being computed, or the coordinator itself has said it
-        shall_own = {
-            (topic.topic_id, index) for topic in member.target_assignment.topic_partitions for index in topic.partitions
-        }
-        wait.missing = frozenset(shall_own - target_before)
+        wait.missing = partitions_described(member.target_assignment) - target_before
         if not wait.missing:
             self.stop()

@@ -2,16 +2,17 @@
 
 After an ordinary leave the others learn of their new partitions only with their next heartbeats; until then no member
 reads them. A member that hands over first unsubscribes from its topics and holds back the revocation. The group
-computes a target without it, and the others learn of that target while it still reads. When all of them have the new
-epoch, it revokes and acknowledges. The others are waiting by then, and early heartbeats bring them the partitions
-within tens of milliseconds.
+computes a target without it, and the others learn of that target while it still reads. When the next owners of its
+partitions have heard of them, it revokes and acknowledges. They are waiting by then, and early heartbeats bring them
+the partitions within tens of milliseconds.
 
-ConsumerGroupDescribe shows whether the others have the new epoch. If the coordinator does not offer it, or refuses it,
-the member stops waiting and revokes at once.
+ConsumerGroupDescribe shows who the next owners are, and which epoch they have reached. A member that subscribes to
+nothing is leaving as well: it takes over nothing, and nobody waits for it. If the coordinator does not offer
+ConsumerGroupDescribe, or refuses it, the member stops waiting and revokes at once.
 
 Does not own: the leave that the application makes afterwards (`group_exit`).
 
-Source: own. Rules: R188 to R191 in docs/protocol.md.
+Source: own. Rules: R188 to R191 and R300 in docs/protocol.md.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from kip848_client.common.error_codes import RETRIABLE
 from kip848_client.common.model import Subscription
 from kip848_client.member.consumer.heartbeats import Heartbeats
 from kip848_client.member.consumer.reconciler import Reconciler
+from kip848_client.member.core.assignment import IdPartition, partitions_described
 from kip848_client.member.core.context import Context
 from kip848_client.member.core.discovery import Discovery
 from kip848_client.member.core.events import Destination, HandOverFailed, HandOverRequested, RequestFailed
@@ -32,9 +34,12 @@ from kip848_client.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeResponse,
     DescribedGroup,
 )
+from kip848_client.wire.messages.consumer_group_describe import Member as DescribedMember
 
 QUESTION_EVERY_MS: Final = 100
 """Pause between two ConsumerGroupDescribe requests."""
+WAITING_SHARE: Final = 0.75
+"""Part of the time that the others get to prepare. The rest is for handlers and listeners that have to end."""
 
 
 class HandOver:
@@ -50,6 +55,9 @@ class HandOver:
         self.active: bool = False
         """Whether a hand-over was requested and has not ended."""
         self._until_ms = 0
+        self._waits_until_ms = 0
+        self._heirs: dict[IdPartition, tuple[str, int]] = {}
+        """Who takes over each partition, and since which epoch of the target."""
         self._ask_ms = 0
         self._request_id: int | None = None
 
@@ -60,6 +68,8 @@ class HandOver:
             return
         self.active = True
         self._until_ms = event.deadline_ms
+        self._waits_until_ms = context.now_ms + int((event.deadline_ms - context.now_ms) * WAITING_SHARE)
+        self._heirs.clear()
         self._reconciler.hold_back_runs = True
         context.subscription = Subscription()
 
@@ -69,7 +79,7 @@ class HandOver:
         if context.phase not in IN_GROUP or context.subscription:
             self._end()
         elif self._reconciler.hold_back_runs:
-            if context.due(self._until_ms):
+            if context.due(self._waits_until_ms):
                 self._stop_waiting("time is up")
             elif self._may_ask and context.due(self._ask_ms):
                 self._ask()
@@ -112,17 +122,31 @@ class HandOver:
             self._stop_waiting(None)
 
     def _others_are_ready(self, group: DescribedGroup) -> bool:
-        """Whether the target gives this member nothing, and every other member has reached the target's epoch.
+        """Whether no partition has to wait for its next owner: it has reached the epoch that gives it the partition.
 
         A member reaches that epoch only after its own revocations.
         """
-        if group.assignment_epoch < group.group_epoch:
-            return False
         own = next((one for one in group.members if one.member_id == self._context.member_id), None)
-        if own is None or own.target_assignment.topic_partitions:
+        if own is None:
             return False
-        others = [one.member_epoch for one in group.members if one is not own and one.member_epoch > 0]
-        return all(epoch >= group.group_epoch for epoch in others)
+        staying = [one for one in group.members if one is not own and _subscribes(one)]
+        if not staying:
+            return True  # the whole group leaves
+        if own.target_assignment.topic_partitions:
+            return False  # the target is older than the heartbeat that unsubscribed
+        heirs = {partition: one for one in staying for partition in partitions_described(one.target_assignment)}
+        owned = {(partition.topic_id, partition.partition) for partition in self._context.owned}
+        ready = [self._is_ready(partition, heirs.get(partition), group) for partition in owned]  # asks for each
+        return all(ready)
+
+    def _is_ready(self, partition: IdPartition, heir: DescribedMember | None, group: DescribedGroup) -> bool:
+        """Whether the next owner of *partition* knows of it; *heir* is None if the target gives it to no one."""
+        if heir is None:
+            return group.assignment_epoch >= group.group_epoch  # no other target is being computed
+        known = self._heirs.get(partition)
+        if known is None or known[0] != heir.member_id:
+            known = self._heirs[partition] = (heir.member_id, group.assignment_epoch)
+        return heir.member_epoch <= 0 or heir.member_epoch >= known[1]  # a static member that is away hears nothing
 
     # --- the end
 
@@ -141,3 +165,7 @@ class HandOver:
     def _end(self) -> None:
         self.active = False
         self._stop_waiting(None)
+
+
+def _subscribes(member: DescribedMember) -> bool:
+    return bool(member.subscribed_topic_names or member.subscribed_topic_regex)

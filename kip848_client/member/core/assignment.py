@@ -12,6 +12,7 @@ from uuid import UUID
 
 import msgspec
 
+from kip848_client.wire.messages.consumer_group_describe import Assignment as DescribedAssignment
 from kip848_client.wire.messages.consumer_group_heartbeat import Assignment, TopicPartitions
 
 IdPartition: TypeAlias = tuple[UUID, int]
@@ -35,6 +36,11 @@ NO_ASSIGNMENT: Final = LocalAssignment(frozenset(), -1)
 
 def partitions_from_wire(assignment: Assignment) -> frozenset[IdPartition]:
     """The partitions of an answer."""
+    return frozenset((topic.topic_id, index) for topic in assignment.topic_partitions for index in topic.partitions)
+
+
+def partitions_described(assignment: DescribedAssignment) -> frozenset[IdPartition]:
+    """The partitions of one member in a ConsumerGroupDescribe."""
     return frozenset((topic.topic_id, index) for topic in assignment.topic_partitions for index in topic.partitions)
 
 
