@@ -21,6 +21,7 @@
     ├── UnsupportedVersionError     no common version, or the version lacks a field that is needed
     │   └── UnsupportedByBrokerError   the broker lacks a whole feature, such as workers
     ├── ListenerError               a rebalance listener raised; the cause is attached
+    ├── RunnerEndedError            the runner of a worker's unit raised or returned: .unit
     ├── ClientAssignorError         a PartitionAssignor failed: .assignor; the cause is attached
     │   ├── InvalidAssignmentError  its result cannot be applied: .partitions, .members
     │   └── AssignorTimeoutError    it took longer than group.local.assignors.timeout.ms
@@ -126,6 +127,7 @@ __all__ = [
     "RefusedRecordsError",
     "RequestTimeoutError",
     "RetriableCommitFailedError",
+    "RunnerEndedError",
     "StaleMemberEpochError",
     "TopicAuthorizationError",
     "TransactionAbortedError",
@@ -280,6 +282,20 @@ class ListenerError(Kip848Error):
     """A rebalance listener raised ``__cause__``; a later poll() retries the step."""
 
     librdkafka_code = -143  # _APPLICATION
+
+
+class RunnerEndedError(Kip848Error):
+    """The runner of a unit raised ``__cause__``, or returned, before it was told to stop.
+
+    Args:
+        unit: the unit, as ``str(Unit(...))``.
+    """
+
+    librdkafka_code = -143  # _APPLICATION
+
+    def __init__(self, message: str, *, unit: str) -> None:
+        super().__init__(message)
+        self.unit: Final = unit
 
 
 class ClientAssignorError(Kip848Error):

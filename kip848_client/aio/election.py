@@ -16,6 +16,7 @@ from kip848_client.config.consumer import merge_settings
 from kip848_client.config.reader import ConfigValue
 from kip848_client.worker.election import ElectionBase
 from kip848_client.worker.events import LossReason, OwnedUnit
+from kip848_client.worker.runner_ends import RunnerEnd
 
 AsyncElected: TypeAlias = Callable[[int], Awaitable[object]]
 AsyncLost: TypeAlias = Callable[[LossReason, float], Awaitable[object]]
@@ -31,6 +32,7 @@ class AsyncLeaderElection(ElectionBase):
     Args:
         config, name: as of `LeaderElection`.
         on_elected, on_lost: coroutine functions, awaited with the same arguments.
+        on_runner_end: as of `LeaderElection`.
 
     Example::
 
@@ -47,6 +49,7 @@ class AsyncLeaderElection(ElectionBase):
         name: str = "leader",
         on_elected: AsyncElected | None = None,
         on_lost: AsyncLost | None = None,
+        on_runner_end: RunnerEnd = "restart",
         clock: Clock | None = None,
         **settings: ConfigValue,
     ) -> None:
@@ -64,6 +67,7 @@ class AsyncLeaderElection(ElectionBase):
             on_assigned=self._elected,
             on_revoked=self._stop,
             on_lost=self._abandon,
+            on_runner_end=on_runner_end,
             clock=clock,
         )
         self._base = self._worker

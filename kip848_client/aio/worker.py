@@ -6,8 +6,8 @@ The membership is kept by the worker's own thread, so a loop that is busy loses 
 from __future__ import annotations
 
 import contextlib
-import logging
 import math
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
@@ -22,7 +22,6 @@ from kip848_client.aio.owner_thread import teller
 from kip848_client.assignors.units.unit_interface import UnitAssignor
 from kip848_client.common.callables import check_async, check_takes
 from kip848_client.common.clock import Clock
-from kip848_client.common.logs import LogEvent, log_event
 from kip848_client.common.model import Unit
 from kip848_client.config.reader import ConfigValue
 from kip848_client.errors import IllegalStateError, ListenerError, join_names
@@ -41,6 +40,7 @@ from kip848_client.worker.events import (
 )
 from kip848_client.worker.host import check_started
 from kip848_client.worker.inside import enter
+from kip848_client.worker.runner_ends import RunnerEnd
 
 AsyncCallback: TypeAlias = "Callable[[AsyncWorker, list[OwnedUnit]], Awaitable[object]]"
 AsyncRunner: TypeAlias = Callable[[OwnedUnit, anyio.Event], Awaitable[object]]
@@ -49,9 +49,65 @@ AsyncRunner: TypeAlias = Callable[[OwnedUnit, anyio.Event], Awaitable[object]]
 _USE_WORKER: Final = "give an async function, or use Worker"
 
 
+_LOOK_S: Final = 0.5
+
+
+class AsyncStopEvent(anyio.Event):
+    """As `StopEvent` of threads: also set while the lease is over, which a loop that was suspended sees at once."""
+
+    __slots__ = ("_event", "_lease_left_s", "saw_lease_end")
+
+    def __new__(cls, lease_left_s: Callable[[], float]) -> Self:
+        """Not an event of the running loop, as anyio's makes."""
+        return object.__new__(cls)
+
+    def __init__(self, lease_left_s: Callable[[], float]) -> None:
+        self._event = anyio.Event()
+        self._lease_left_s = lease_left_s
+        self.saw_lease_end = False
+
+    @property
+    def told(self) -> bool:
+        """Whether the worker has set it."""
+        return self._event.is_set()
+
+    def set(self) -> None:
+        """Tell the runner to stop."""
+        self._event.set()
+
+    def is_set(self) -> bool:
+        """Whether the unit has to stop."""
+        if self.told:
+            return True
+        if self._lease_left_s() <= 0:
+            self.saw_lease_end = True
+            return True
+        return False
+
+    async def wait(self) -> None:
+        """Wait until it is set."""
+        while not self.is_set():
+            with anyio.move_on_after(max(0.0, self._lease_left_s())):
+                await self._event.wait()
+
+    async def wait_for_lease(self) -> bool:
+        """Wait until the worker sets it, or has a lease again; whether it has one."""
+        while not self.told:
+            if self._lease_left_s() > 0:
+                self.saw_lease_end = False
+                return True
+            with anyio.move_on_after(_LOOK_S):
+                await self._event.wait()
+        return False
+
+    def statistics(self) -> anyio.EventStatistics:
+        """As of the event behind it."""
+        return self._event.statistics()
+
+
 class _Running(msgspec.Struct, eq=False):
     owned: OwnedUnit
-    stop: anyio.Event
+    stop: AsyncStopEvent
     ended: anyio.Event
 
 
@@ -78,6 +134,7 @@ class AsyncWorker(WorkerBase):
     Args:
         config, units: as of `Worker`.
         on_assigned, on_revoked, on_lost: coroutine functions that are awaited with ``(worker, units)``, one at a time.
+        on_runner_end, assignors: as of `Worker`.
 
     Raises:
         ConfigError: a key or a unit is wrong.
@@ -104,6 +161,7 @@ class AsyncWorker(WorkerBase):
         on_revoked: AsyncCallback | None = None,
         on_lost: AsyncCallback | None = None,
         assignors: Sequence[UnitAssignor] = (),
+        on_runner_end: RunnerEnd = "restart",
         clock: Clock | None = None,
         **settings: ConfigValue,
     ) -> None:
@@ -111,13 +169,14 @@ class AsyncWorker(WorkerBase):
             if callback is not None:
                 check_async(callback, name=name, instead=_USE_WORKER)
                 check_takes(callback, "worker", "units", name=name)
-        super().__init__(config, settings, units=units, assignors=assignors, clock=clock)
+        super().__init__(config, settings, units=units, assignors=assignors, on_runner_end=on_runner_end, clock=clock)
         self._on_assigned: Final = on_assigned
         self._on_revoked: Final = on_revoked
         self._on_lost: Final = on_lost
         self._runner: AsyncRunner | None = None
         self._running: Final[dict[Unit, _Running]] = {}
-        self._errors: Final[dict[Unit, BaseException]] = {}
+        self._failed_runners: Final[dict[Unit, tuple[BaseException, float]]] = {}
+        """Why a runner ended before it was told to, and when it started again: `math.inf` if it has not yet."""
         self._calls: Final[deque[tuple[Call, Callable[[CallbackDone], None]]]] = deque()
         self._tell: Callable[[Callable[[], object]], object] | None = None
         self._called: anyio.Event | None = None
@@ -141,8 +200,13 @@ class AsyncWorker(WorkerBase):
 
     @property
     def errors(self) -> Mapping[Unit, BaseException]:
-        """The exceptions of the units' runners."""
-        return dict(self._errors)
+        """Why runners ended before they were told to stop, by unit; kept until they have run for a while again."""
+        now_s = time.monotonic()
+        return {
+            unit: error
+            for unit, (error, again_s) in self._failed_runners.items()
+            if not self._ends.is_new((now_s - again_s) * 1000)
+        }
 
     async def close(self, timeout_s: float = 30.0, *, keep_units: bool = False) -> None:
         """Stop all units, and leave the group; arguments as of `Worker.close`."""
@@ -171,15 +235,12 @@ class AsyncWorker(WorkerBase):
         """Wait until the worker has ended; False when *timeout_s* seconds passed before.
 
         Raises:
-            Kip848Error: the error that stopped the worker.
+            Kip848Error: the error that stopped the worker; `RunnerEndedError` if that was the end of a runner.
         """
         host = check_started(self._host)
         with anyio.move_on_after(math.inf if timeout_s is None else timeout_s):
             await self._wait_for(host.ended.is_set)
-        if host.crashed is not None:
-            raise IllegalStateError("a bug ended the worker's thread; see the cause") from host.crashed
-        if host.view.error is not None:
-            raise host.view.error
+        self._raise_end(host)
         return host.ended.is_set()
 
     async def wait_for(self, condition: Callable[[AsyncWorker], bool], timeout_s: float | None = None) -> bool:
@@ -290,21 +351,45 @@ class AsyncWorker(WorkerBase):
 
     def _start_runner(self, owned: OwnedUnit) -> None:
         assert self._tasks is not None
-        self._errors.pop(owned.unit, None)
-        running = self._running[owned.unit] = _Running(owned, anyio.Event(), anyio.Event())
+        self._failed_runners.pop(owned.unit, None)
+        stop = AsyncStopEvent(lambda: self.lease_remaining_s)
+        running = self._running[owned.unit] = _Running(owned, stop, anyio.Event())
         self._tasks.start_soon(self._run_unit, running)
 
     async def _run_unit(self, running: _Running) -> None:
-        assert self._runner is not None
-        owned = running.owned
-        enter(self, owned)
+        enter(self, running.owned)
         try:
-            await self._runner(owned, running.stop)
-        except Exception as error:  # noqa: BLE001  a unit that fails must not take others along
-            self._errors[owned.unit] = error
-            log_event(logging.ERROR, LogEvent.UNIT_FAILED, exc_info=error, unit=str(owned.unit), token=owned.token)
+            await self._run_until_told(running.owned, running.stop)
         finally:
             running.ended.set()
+
+    async def _run_until_told(self, owned: OwnedUnit, stop: AsyncStopEvent) -> None:
+        failures = 0
+        while True:
+            began_s, error = time.monotonic(), await self._call_runner(owned, stop)
+            if stop.told or stop.saw_lease_end:
+                if error is not None:
+                    self._ends.note_late(owned, error)
+            else:
+                failures = 1 if self._ends.is_new((time.monotonic() - began_s) * 1000) else failures + 1
+                shown = self._ends.note(owned, error, failures=failures)
+                self._failed_runners[owned.unit] = shown, math.inf
+                self._runner_ended(owned, error)
+                if self._ends.policy == "end":
+                    return
+                with anyio.move_on_after(self._ends.pause_ms(failures) / 1000):
+                    await stop.wait()
+                self._failed_runners[owned.unit] = shown, time.monotonic()
+            if not await stop.wait_for_lease():
+                return
+
+    async def _call_runner(self, owned: OwnedUnit, stop: AsyncStopEvent) -> Exception | None:
+        assert self._runner is not None
+        try:
+            await self._runner(owned, stop)
+        except Exception as error:  # noqa: BLE001  a unit that fails must not take others along
+            return error
+        return None
 
     def _signal(self, units: Iterable[OwnedUnit]) -> None:
         for owned in units:
@@ -324,6 +409,7 @@ class AsyncWorker(WorkerBase):
         for owned in units:
             if self._has_ended(owned.unit):
                 self._running.pop(owned.unit, None)
+                self._failed_runners.pop(owned.unit, None)
         if late:
             raise ListenerError(
                 f"the runner of {join_names(late)} goes on {self._stop_timeout_s:g} s after its stop event was set; it "

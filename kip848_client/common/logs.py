@@ -45,7 +45,10 @@ class LogEvent(enum.StrEnum):
     )
     WORKER_FAILED = "worker.failed", "group_id, worker_id, error: the worker has stopped for good"
     WORKER_CRASHED = "worker.crashed", "group_id: a bug of this library has ended the worker's thread"
-    UNIT_FAILED = "worker.unit_failed", "unit, token: the runner of a unit raised"
+    UNIT_FAILED = (
+        "worker.unit_failed",
+        "unit, token, what, then: the runner of a unit raised, or returned before it was told to stop; what follows",
+    )
     PLAN_FAILED = "worker.plan_failed", "assignor: a client-side assignor raised"
     UNITS_NOT_READ = "worker.units_not_read", "group_id: the function that gives the units raised"
     REQUEST_FAILED = "member.request_failed", "api, kind, error"

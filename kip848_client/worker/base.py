@@ -15,14 +15,23 @@ from kip848_client.common.logs import LogEvent, log_event
 from kip848_client.common.model import Unit
 from kip848_client.config.consumer import merge_settings
 from kip848_client.config.reader import ConfigValue
-from kip848_client.errors import ConfigError, IllegalStateError
+from kip848_client.errors import ConfigError, IllegalStateError, Kip848Error, RunnerEndedError, join_names
 from kip848_client.member.core.states import MemberState
 from kip848_client.worker.config import UnitLike, UnitSource, parse_worker_config, read_units
 from kip848_client.worker.core import WorkerCore
-from kip848_client.worker.events import DrainRequested, Loss, OwnedUnit, RebalanceRequested, UnitsChanged
+from kip848_client.worker.events import (
+    CloseRequested,
+    DrainRequested,
+    GiveUpRequested,
+    Loss,
+    OwnedUnit,
+    RebalanceRequested,
+    UnitsChanged,
+)
 from kip848_client.worker.host import CallbackRunner, WorkerHost, check_started
 from kip848_client.worker.inside import unit_here
 from kip848_client.worker.observer import WorkerHealth, lease_remaining_s
+from kip848_client.worker.runner_ends import RunnerEnd, RunnerEnds, check_runner_end, ended_error
 
 
 class WorkerBase:
@@ -35,8 +44,10 @@ class WorkerBase:
         *,
         units: Iterable[UnitLike] | UnitSource,
         assignors: Sequence[UnitAssignor],
+        on_runner_end: RunnerEnd,
         clock: Clock | None,
     ) -> None:
+        policy = check_runner_end(on_runner_end)
         for each in assignors:
             check_methods_not_async(each, "assign")
         if callable(units):
@@ -50,18 +61,34 @@ class WorkerBase:
         self._clock: Final[Clock] = clock or SystemClock()
         self._host: WorkerHost | None = None
         self._known: tuple[int, frozenset[Unit]] | None = None
+        self._ends: Final = RunnerEnds(
+            policy,
+            backoff_ms=self._config.runner_backoff_ms,
+            backoff_ms_max=self._config.runner_backoff_ms_max,
+            session_ms=self._config.session_timeout_ms,
+        )
+        self._end_error: RunnerEndedError | None = None
+        """The runner's end that has ended the worker."""
         self._elects = False
         """It stands behind an election."""
 
     def _make_host(self, callbacks: CallbackRunner, *, on_view: Callable[[], None]) -> WorkerHost:
         offset, units = self._known = self._read_units()
-        core = WorkerCore(replace(self._config.settings, elects=self._elects), offset=offset, units=units)
+        restarts = self._ends.policy != "end"
+        settings = replace(
+            self._config.settings,
+            elects=self._elects,
+            start_backoff_ms=self._ends.pause_ms(1) if restarts else None,
+            start_backoff_ms_max=max(self._ends.pause_ms(1), self._config.runner_backoff_ms_max),
+        )
+        core = WorkerCore(settings, offset=offset, units=units)
         return WorkerHost(
             core,
             self._config,
             callbacks=callbacks,
             clock=self._clock,
             on_view=on_view,
+            on_start_failed=self._start_failed,
             assignors=self._assignors,
         )
 
@@ -126,6 +153,12 @@ class WorkerBase:
     def lease_remaining_s(self) -> float:
         """Seconds until the units are stopped unless a heartbeat is answered before; 0 without units."""
         return 0.0 if self._host is None else lease_remaining_s(self._host.view, self._clock)
+
+    @property
+    def error(self) -> Kip848Error | None:
+        """The error that stopped the worker for good, or None."""
+        host = self._host
+        return self._end_error or (None if host is None else host.view.error)
 
     @property
     def loss(self) -> Loss | None:
@@ -212,6 +245,17 @@ class WorkerBase:
             )
         host.post(RebalanceRequested())
 
+    def give_up(self, units: Iterable[UnitLike]) -> None:
+        """Have other workers run these units, at once where they run here; without other workers they stay.
+
+        They may come back when the others have given them up, too, or are gone. In a connect group the worker leaves
+        the group and joins it again, so that all its units move.
+
+        Raises:
+            ConfigError: a unit is wrong.
+        """
+        check_started(self._host).post(GiveUpRequested(read_units(units)))
+
     def drain(self) -> None:
         """Give all units to other workers and take no new ones, for good; the worker stays open.
 
@@ -226,6 +270,35 @@ class WorkerBase:
         return self._host is not None and self._host.drains
 
     # --- internals
+
+    def _runner_ended(self, owned: OwnedUnit, error: BaseException | None) -> None:
+        """A runner ended before it was told to stop."""
+        self._apply_policy([owned.unit], ended_error(owned, error))
+
+    def _start_failed(self, units: Iterable[Unit]) -> None:
+        """*on_assigned* raised."""
+        listed = sorted(units)
+        names = join_names(map(str, listed))
+        self._apply_policy(
+            listed, RunnerEndedError(f"the start of unit {names} raised; see the log", unit=str(listed[0]))
+        )
+
+    def _apply_policy(self, units: Iterable[Unit], error: RunnerEndedError) -> None:
+        host = self._host
+        assert host is not None, "something runs"
+        if self._ends.policy == "give_up":
+            host.post(GiveUpRequested(frozenset(units)))
+        elif self._ends.policy == "end":
+            self._end_error = self._end_error or error
+            host.observer.failed(error)
+            host.post(CloseRequested(self._clock.now_ms() + self._config.settings.request_timeout_ms))
+
+    def _raise_end(self, host: WorkerHost) -> None:
+        """Raise what ended the worker, if it was an error."""
+        if host.crashed is not None:
+            raise IllegalStateError("a bug ended the worker's thread; see the cause") from host.crashed
+        if self.error is not None:
+            raise self.error
 
     def _read_units(self) -> tuple[int, frozenset[Unit]]:
         if self._source is None:

@@ -31,6 +31,8 @@ _OWN: Final = (
     "rebalance.timeout.ms",
     "fence.margin.ms",
     "stop.error",
+    "runner.backoff.ms",
+    "runner.backoff.max.ms",
     "group.remote.assignor",
     "group.protocol",
     "session.timeout.ms",
@@ -60,6 +62,7 @@ class WorkerConfig(msgspec.Struct, frozen=True):
         connections: the keys of connections.
         protocol: `classic` or `connect`; None: connect groups where the broker offers them.
         session_timeout_ms, heartbeat_interval_ms: of the classic protocol.
+        runner_backoff_ms, runner_backoff_ms_max: how long a unit rests whose runner ended, at first and at most.
     """
 
     settings: WorkerSettings
@@ -69,6 +72,8 @@ class WorkerConfig(msgspec.Struct, frozen=True):
     protocol: str | None = None
     session_timeout_ms: int = 10_000
     heartbeat_interval_ms: int = 1_000
+    runner_backoff_ms: int = 1_000
+    runner_backoff_ms_max: int = 30_000
 
 
 def parse_worker_config(
@@ -89,6 +94,8 @@ def parse_worker_config(
             near = difflib.get_close_matches(key, [*_OWN, *_SHARED], n=1)
             reader.refuse(f"{key} is not a setting of a worker{f'; did you mean {near[0]}?' if near else ''}", None)
     stop_error = reader.one_of("stop.error", {"hold": "hold", "release": "release"}, default="hold")
+    runner_backoff_ms = reader.integer("runner.backoff.ms", default=1_000, low=1, high=86_400_000)
+    runner_backoff_ms_max = reader.integer("runner.backoff.max.ms", default=30_000, low=1, high=86_400_000)
     margin_ms = reader.integer("fence.margin.ms", default=-1, low=1, high=3_600_000)
     rebalance_timeout_ms = reader.integer("rebalance.timeout.ms", default=60_000, low=1, high=86_400_000)
     worker_id = reader.not_blank("worker.id") or f"{socket.gethostname()}:{os.getpid()}"
@@ -141,6 +148,8 @@ def parse_worker_config(
         protocol=protocol or None,
         session_timeout_ms=session_timeout_ms,
         heartbeat_interval_ms=interval_ms,
+        runner_backoff_ms=runner_backoff_ms,
+        runner_backoff_ms_max=max(runner_backoff_ms, runner_backoff_ms_max),
     )
 
 

@@ -22,6 +22,7 @@ on meanwhile. The rules:
 * W15: A heartbeat that names what runs also names units that have not started. Others can be given away at once.
 * W16: If a plan is newer than this worker's list of units, its units start when the function for the list has returned
   one as new. After ``worker.sync.timeout.ms`` the worker leaves, for ``worker.unsync.backoff.ms`` or until then.
+* W17: Units whose `on_assigned` raised are stopped and started again after a while.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ from kip848_client.worker.events import (
     Confirmed,
     DrainRequested,
     Failed,
+    GiveUpRequested,
     Left,
     LossReason,
     NotAnswered,
@@ -120,6 +122,8 @@ class WorkerSettings(msgspec.Struct, frozen=True):
 
     Args:
         elects: it stands behind an election.
+        start_backoff_ms, start_backoff_ms_max: after how long units are stopped and started again whose `on_assigned`
+            raised, at first and at most; None: never.
         fence_margin_ms: how long before the end of its lease the worker stops its units; None: a third of the session.
         hold_failed_stops: an `on_revoked` that raises is tried again and not acknowledged; else it counts as stopped.
         reads_units: the application can be asked for its list of units again.
@@ -144,6 +148,8 @@ class WorkerSettings(msgspec.Struct, frozen=True):
     sync_timeout_ms: int = 3_000
     unsync_backoff_ms: int = 300_000
     elects: bool = False
+    start_backoff_ms: int | None = None
+    start_backoff_ms_max: int = 30_000
 
 
 class _Calling(msgspec.Struct, frozen=True):
@@ -191,6 +197,10 @@ class WorkerCore:
         self._last_before_release = 0
         """The last request before everything was released."""
         self._retry_stop_ms: int | None = None
+        self._restart_ms: int | None = None
+        """When units whose start failed are stopped, to be started again."""
+        self._failed_starts = 0
+        """In a row."""
         self._read_units_ms: int | None = None
         """When to ask for the list of units again, since the plan is newer."""
         self._behind_until_ms: int | None = None
@@ -223,6 +233,8 @@ class WorkerCore:
         self._left_sent = False
         self._draining = False
         self._draining_in_group: DrainRequested | None = None
+        self._comes_back = False
+        """It leaves only so that the others take its units."""
         self._error: Kip848Error | None = None
 
     # --- calls of the shell
@@ -255,6 +267,8 @@ class WorkerCore:
                 self._trigger(REASON_REQUESTED)
             case DrainRequested():
                 self._drain(event)
+            case GiveUpRequested(units, in_group):
+                self._give_up(units, in_group=in_group)
             case Planned(plan_id, plan):
                 if self._planning is not None:
                     self._planning.planned(plan_id, plan, epoch=self._epoch, now_ms=now_ms)
@@ -274,6 +288,7 @@ class WorkerCore:
             return None  # a callback may still run; its end is an event
         due = [] if self._in_flight else [self._beat_due_ms]
         due += [self._release_at_ms() if self._owned and not self._lost else None, self._retry_stop_ms]
+        due.append(self._restart_ms)
         due += [self._read_units_ms, self._behind_until_ms, self._rejoin_ms]
         if self._closing is not None:
             due.append(self._closing.deadline_ms)
@@ -430,7 +445,7 @@ class WorkerCore:
             self._loss = reason, act_until_ms
         self._lost = True
         self._assigned = {}  # only a new answer may start anything again
-        self._retry_stop_ms = self._read_units_ms = self._behind_until_ms = None
+        self._retry_stop_ms = self._restart_ms = self._read_units_ms = self._behind_until_ms = None
 
     # --- callbacks
 
@@ -442,13 +457,17 @@ class WorkerCore:
         if calling.kind is CallbackKind.ASSIGNED:
             self._failed |= done.failed & self._owned.keys()
             self._say_owned = True
+            self._failed_starts = self._failed_starts + 1 if done.failed else 0
             if done.failed:
                 self._note("start_failed", units=[str(unit) for unit in sorted(done.failed)])
+                self._restart_later()
         elif (
             calling.kind is CallbackKind.REVOKED and done.failed and self._settings.hold_failed_stops and not self._lost
         ):
             self._retry_stop_ms = self._now_ms + self._interval_ms
             self._note("stop_failed", units=[str(unit) for unit in sorted(done.failed)])
+            if self._failed:
+                self._restart_later()
         else:
             for owned in calling.units:
                 self._owned.pop(owned.unit, None)
@@ -456,6 +475,13 @@ class WorkerCore:
             if calling.kind is CallbackKind.REVOKED:
                 self._say_owned = True
                 self._beat_now()  # W4: acknowledged at once, before anything is started
+
+    def _restart_later(self) -> None:
+        """W17: stop units whose start failed after a while, so that they are started again."""
+        backoff_ms = self._settings.start_backoff_ms
+        if backoff_ms is not None and not self._lost:
+            doubled_ms = backoff_ms << min(max(self._failed_starts - 1, 0), 30)
+            self._restart_ms = self._now_ms + min(doubled_ms, self._settings.start_backoff_ms_max)
 
     def _call(
         self, kind: CallbackKind, units: Mapping[Unit, int], reason: LossReason | None = None, act_until_ms: int = 0
@@ -519,6 +545,13 @@ class WorkerCore:
                 self._call(CallbackKind.REVOKED, to_stop, reason, self._act_until_ms())
             return
         self._retry_stop_ms = None
+        if self._restart_ms is not None and self._now_ms >= self._restart_ms:
+            self._restart_ms = None
+            failed = {unit: token for unit, token in self._owned.items() if unit in self._failed}
+            if failed:
+                self._phase = WorkerPhase.REVOKING
+                self._call(CallbackKind.REVOKED, failed, LossReason.FAILED, self._act_until_ms())  # W17
+                return
         to_start = {unit: token for unit, token in self._assigned.items() if unit not in self._owned}
         ends_ms = self._release_at_ms()
         if to_start and self._is_behind():
@@ -577,6 +610,12 @@ class WorkerCore:
         if drain.then_close and (not self._epoch or self._draining):
             self._close()
 
+    def _give_up(self, units: frozenset[Unit], *, in_group: bool) -> None:
+        if in_group:
+            self._beat_now()
+        elif self._epoch and not self._draining and not units.isdisjoint(self._owned):
+            self._draining = self._comes_back = True
+
     def _close(self) -> None:
         self._closing = self._closing or CloseRequested(self._now_ms + self._settings.request_timeout_ms)
 
@@ -610,6 +649,9 @@ class WorkerCore:
         if self._closing is None:
             self._draining = False
             self._phase = WorkerPhase.IDLE
+            if self._comes_back:
+                self._comes_back = False
+                self._rejoin_ms = self._now_ms + 2 * self._interval_ms  # the others have taken the units by then
             return
         self._phase = WorkerPhase.LEFT
         self._effects.append(Left())

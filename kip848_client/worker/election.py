@@ -19,6 +19,7 @@ from kip848_client.worker.base import WorkerBase
 from kip848_client.worker.events import LossReason, OwnedUnit
 from kip848_client.worker.inside import enter, unit_here
 from kip848_client.worker.observer import WorkerHealth
+from kip848_client.worker.runner_ends import RunnerEnd
 from kip848_client.worker.worker import Worker
 
 P = ParamSpec("P")
@@ -59,8 +60,7 @@ class ElectionBase:
     @property
     def error(self) -> Kip848Error | None:
         """The error that stopped it for good, or None."""
-        host = self._base._host
-        return None if host is None else host.view.error
+        return self._base.error
 
     def health(self) -> WorkerHealth:
         """The health of the worker behind it: its assignment is empty unless this is the leader. Never waits."""
@@ -137,6 +137,16 @@ class ElectionBase:
             if not self._idle.wait_for(lambda: not self._calls, timeout_s):
                 raise ListenerError(f"{self._calls} calls of the leader go on {timeout_s:g} s after it should stop")
 
+    def step_down(self) -> None:
+        """Let another process lead, and stay a candidate; returns at once. Without another one this stays the leader.
+
+        May be called inside what the leader runs, which is told to stop when the others are ready: `wait_for_loss`
+        waits for that. Where this does not lead nothing happens.
+        """
+        leading = self._leading
+        if leading is not None and self.is_leader:
+            self._base.give_up([leading.unit])
+
     def _check_outside(self, call: str) -> None:
         """Refuse a call that would wait for itself.
 
@@ -156,10 +166,12 @@ class LeaderElection(ElectionBase):
     Args:
         config: as of `Worker`.
         name: what the processes elect a leader for; the unit's name.
-        on_elected: called with the fencing token when this has become the leader. If it raises, that is logged, and
-            this stays the leader, without its runner.
+        on_elected: called with the fencing token when this has become the leader.
         on_lost: called with a `LossReason` and a deadline, in seconds of ``time.monotonic()``: stop what the leader
             does. No other leader is elected before it has returned, or the deadline has passed.
+        on_runner_end: what follows if the leader's runner returns or raises before it was told to stop, or
+            *on_elected* raises: ``restart`` here after a pause, which doubles each time; ``give_up``, so that another
+            process leads; or ``end``, so that `wait` and `wait_for_leadership` raise `RunnerEndedError`.
 
     Example::
 
@@ -176,6 +188,7 @@ class LeaderElection(ElectionBase):
         name: str = "leader",
         on_elected: Elected | None = None,
         on_lost: Lost | None = None,
+        on_runner_end: RunnerEnd = "restart",
         clock: Clock | None = None,
         **settings: ConfigValue,
     ) -> None:
@@ -192,6 +205,7 @@ class LeaderElection(ElectionBase):
             on_assigned=self._elected,
             on_revoked=self._stop,
             on_lost=self._abandon,
+            on_runner_end=on_runner_end,
             clock=clock,
         )
         self._base = self._worker
@@ -230,7 +244,8 @@ class LeaderElection(ElectionBase):
         """Decorate the function that the leader runs, in a thread: ``function(token, stop)``.
 
         It is called each time this becomes the leader, and must return soon after the event *stop* is set. No other
-        leader is elected before, unless the lease has ended.
+        leader is elected before, unless the lease has ended. If it returns or raises earlier, *on_runner_end* says
+        what follows.
 
         Raises:
             IllegalStateError: the election was started.

@@ -73,7 +73,7 @@ class LossReason(enum.Enum):
     REMOVED = "removed"
     """The coordinator has removed this worker: they may run elsewhere already."""
     FAILED = "failed"
-    """An error that no retry cures has stopped the worker."""
+    """An error that no retry cures has stopped the worker; or *on_assigned* raised, and is called again afterwards."""
 
 
 class Loss(msgspec.Struct, frozen=True):
@@ -166,6 +166,17 @@ class DrainRequested(msgspec.Struct, frozen=True):
     then_close: bool = False
 
 
+class GiveUpRequested(msgspec.Struct, frozen=True):
+    """Have other workers run these units.
+
+    Args:
+        in_group: the group is told, so the worker stays in it. Otherwise it leaves the group, and joins again.
+    """
+
+    units: frozenset[Unit]
+    in_group: bool = False
+
+
 class CloseRequested(msgspec.Struct, frozen=True):
     """Stop all units and leave.
 
@@ -192,6 +203,7 @@ WorkerEvent: TypeAlias = (
     | UnitsChanged
     | RebalanceRequested
     | DrainRequested
+    | GiveUpRequested
     | CloseRequested
     | Tick
 )

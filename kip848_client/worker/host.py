@@ -10,7 +10,7 @@ import contextvars
 import logging
 import random
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final, Protocol, assert_never
 
@@ -23,7 +23,7 @@ from kip848_client.assignors.units.unit_interface import UnitAssignor, WorkerGro
 from kip848_client.common.clock import Clock
 from kip848_client.common.daemon_thread import daemon_thread
 from kip848_client.common.logs import LOGGER, LogEvent, log_event
-from kip848_client.common.model import BrokerNode
+from kip848_client.common.model import BrokerNode, Unit
 from kip848_client.errors import (
     ConnectionLostError,
     IllegalStateError,
@@ -49,9 +49,11 @@ from kip848_client.worker.events import (
     Answered,
     Call,
     CallbackDone,
+    CallbackKind,
     Confirmed,
     DrainRequested,
     Failed,
+    GiveUpRequested,
     Left,
     Loss,
     NotAnswered,
@@ -94,6 +96,7 @@ class WorkerHost:
 
     Args:
         on_view: called on the worker's thread after each step.
+        on_start_failed: called there with units whose `on_assigned` raised.
         assignors: client-side assignors by name.
     """
 
@@ -105,6 +108,7 @@ class WorkerHost:
         callbacks: CallbackRunner,
         clock: Clock,
         on_view: Callable[[], None],
+        on_start_failed: Callable[[Iterable[Unit]], None],
         assignors: Mapping[str, UnitAssignor],
     ) -> None:
         self._assignors: Final = assignors
@@ -113,6 +117,7 @@ class WorkerHost:
         self._callbacks: Final = callbacks
         self._clock: Final = clock
         self._on_view: Final = on_view
+        self._on_start_failed: Final = on_start_failed
         self._opener: Final = ConnectionOpener(config.connections)
         self.home: Final = HomeProcess()
         self.view: WorkerView = core.view()
@@ -233,6 +238,9 @@ class WorkerHost:
             if self._classic is not None:
                 self._classic.drain()
             event = DrainRequested(in_group=self._protocol == "classic", then_close=event.then_close)
+        if isinstance(event, GiveUpRequested) and self._classic is not None:
+            self._classic.give_up(event.units)
+            event = GiveUpRequested(event.units, in_group=True)
         effects = self._core.step(event, now_ms=self._clock.now_ms())
         self.view = self._view()
         late = self.observer.stepped(self.view)
@@ -279,6 +287,8 @@ class WorkerHost:
         self.loss = None
         self.observer.callback_ended(call, done)
         self.post(done)
+        if call.kind is CallbackKind.ASSIGNED and done.failed:
+            self._on_start_failed(done.failed)
 
     def _arm(self) -> None:
         if self._timer is not None:

@@ -24,6 +24,7 @@ from kip848_client.worker.events import (
     Start,
 )
 from kip848_client.worker.host import check_started
+from kip848_client.worker.runner_ends import RunnerEnd
 from kip848_client.worker.runners import Runner, UnitThreads
 
 _USE_ASYNC_WORKER: Final = "give a plain function, or use AsyncWorker"
@@ -49,6 +50,9 @@ class Worker(WorkerBase):
         on_assigned: start these units. If it raises, they count as failed, and stay.
         on_revoked: stop these units. Returning means that they are stopped: another worker may start them now.
         on_lost: stop these units at once, since they may run elsewhere soon; *on_revoked* if None.
+        on_runner_end: what follows if a runner returns or raises before it was told to stop, or *on_assigned* raises:
+            ``restart`` it here after a pause, which doubles each time; ``give_up`` the unit, so that another worker
+            runs it; or ``end`` this worker, so that `wait` raises `RunnerEndedError`.
         assignors: client-side assignors such as `CooperativeAssignor`, the most preferred first; all workers of a group
             must have one in common. Without them the coordinator computes the plans.
 
@@ -77,13 +81,14 @@ class Worker(WorkerBase):
         on_revoked: Callback | None = None,
         on_lost: Callback | None = None,
         assignors: Sequence[UnitAssignor] = (),
+        on_runner_end: RunnerEnd = "restart",
         clock: Clock | None = None,
         **settings: ConfigValue,
     ) -> None:
         for name, callback in (("on_assigned", on_assigned), ("on_revoked", on_revoked), ("on_lost", on_lost)):
             check_not_async(callback, name=name, instead=_USE_ASYNC_WORKER)
             check_takes(callback, "worker", "units", name=name)
-        super().__init__(config, settings, units=units, assignors=assignors, clock=clock)
+        super().__init__(config, settings, units=units, assignors=assignors, on_runner_end=on_runner_end, clock=clock)
         self._on_assigned: Final = on_assigned
         self._on_revoked: Final = on_revoked
         self._on_lost: Final = on_lost
@@ -109,7 +114,14 @@ class Worker(WorkerBase):
                 "nothing would run: give on_assigned and on_revoked, or decorate a function with runner"
             )
         if self._runner is not None:
-            self._threads = UnitThreads(self._runner, worker=self, stop_timeout_s=self._stop_timeout_s)
+            self._threads = UnitThreads(
+                self._runner,
+                worker=self,
+                stop_timeout_s=self._stop_timeout_s,
+                lease_left_s=lambda: self.lease_remaining_s,
+                ends=self._ends,
+                on_end=self._runner_ended,
+            )
         listener = _Callbacks(
             self,
             threads=self._threads,
@@ -174,14 +186,11 @@ class Worker(WorkerBase):
             Whether it has; False when *timeout_s* passed.
 
         Raises:
-            Kip848Error: the error that stopped the worker.
+            Kip848Error: the error that stopped the worker; `RunnerEndedError` if that was the end of a runner.
         """
         host = check_started(self._host)
         ended = self._wait_for(lambda _: host.ended.is_set(), timeout_s)
-        if host.crashed is not None:
-            raise IllegalStateError("a bug ended the worker's thread; see the cause") from host.crashed
-        if host.view.error is not None:
-            raise host.view.error
+        self._raise_end(host)
         return ended
 
     def wait_for(self, condition: Callable[[Worker], bool], timeout_s: float | None = None) -> bool:
@@ -203,8 +212,8 @@ class Worker(WorkerBase):
     def runner(self, function: Runner) -> Runner:
         """Decorate the function that runs one unit: ``function(owned, stop)``, in a thread per unit.
 
-        It must return soon after the event *stop* is set; the unit counts as stopped only then. If it returns or raises
-        earlier, the unit rests until it moves; its exception is in `errors`.
+        It must return soon after the event *stop* is set, also because the lease is over; the unit counts as stopped
+        only then. If it returns or raises earlier, its exception is in `errors`, and *on_runner_end* says what follows.
 
         Raises:
             IllegalStateError: the worker was started, or has callbacks.
@@ -218,8 +227,8 @@ class Worker(WorkerBase):
 
     @property
     def errors(self) -> Mapping[Unit, BaseException]:
-        """The exceptions of the units' runners."""
-        return {} if self._threads is None else dict(self._threads.errors)
+        """Why runners ended before they were told to stop, by unit; kept until they have run for a while again."""
+        return {} if self._threads is None else self._threads.errors
 
     # --- internals
 

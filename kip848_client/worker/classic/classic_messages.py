@@ -29,6 +29,7 @@ class Claim(msgspec.Struct, frozen=True):
         state_age_ms: since the plan with *state*.
         drain: an administrator's request, for the workers with these worker ids. Such a member gets no units.
         members: checksums of the ids of the members in the last plan.
+        refused: units that it has given up, each with the generation in which it did so.
     """
 
     worker_id: str = ""
@@ -46,6 +47,7 @@ class Claim(msgspec.Struct, frozen=True):
     since: list[int] = []
     drain: list[str] | None = None
     members: list[int] = []
+    refused: list[tuple[str, int, int]] = []
 
 
 class Given(msgspec.Struct, frozen=True):

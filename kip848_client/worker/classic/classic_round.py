@@ -18,15 +18,19 @@ each heartbeat of the core into classic requests, and their answers into the hea
   for one round, names the worker, and leaves.
 * C9: A JoinGroup may arrive late, after its worker was given more units than it names. So a member whose JoinGroup does
   not know the last plan may run any unit that no other member runs; such units wait for another round.
+* C10: A worker that gives up a unit, since its runner fails or its leader steps down, says so in JoinGroup until the
+  unit is given to it again. The unit goes to a worker that has not given it up; if there is none, to the one that did
+  so first.
 """
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Container, Generator, Iterable, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from kip848_client.assignors.units.unit_interface import WorkerGroup, WorkerPlan, WorkerSpec
 from kip848_client.assignors.units.unit_plans import UNIT_PLANS
@@ -103,6 +107,17 @@ ClassicStep: TypeAlias = ToGroup | ToTransaction | Compute
 Conversation: TypeAlias = Generator[ClassicStep, Any, ConnectGroupHeartbeatResponse]
 
 
+class _News(NamedTuple):
+    """What this worker tells the others; another round is due when it changes."""
+
+    version: int
+    units: frozenset[Unit]
+    offers: tuple[str, ...]
+    trigger_seq: int
+    drains: bool
+    refused: frozenset[Unit]
+
+
 class ClassicRound:
     """The classic side of one worker. One conversation at a time; one that is dropped is begun again by the next."""
 
@@ -136,7 +151,9 @@ class ClassicRound:
         """When a unit was given to this worker, in milliseconds since 1970."""
         self._used_ms: dict[Unit, int] = {}
         """When a unit's transactional id was last used."""
-        self._joined_with: tuple[object, ...] = ()
+        self._joined_with: _News | None = None
+        self._given_up: dict[Unit, int] = {}
+        """C10: units that this worker has given up, and in which generation."""
         self._without_token: frozenset[Unit] = frozenset()
         """Units of the last plan whose token could not be taken yet."""
         self._token_failures: dict[Unit, int] = {}
@@ -231,8 +248,13 @@ class ClassicRound:
             news = news or stopped or not self._delivered <= self._running
         return news
 
-    def _news(self) -> tuple[object, ...]:
-        return self._version, self._units, self._offers, self._wishes.trigger_seq, self._drains
+    def give_up(self, units: Iterable[Unit]) -> None:
+        """C10: have other workers run these units."""
+        self._given_up |= dict.fromkeys(units, self._generation)
+
+    def _news(self) -> _News:
+        refused = frozenset(self._given_up)
+        return _News(self._version, self._units, self._offers, self._wishes.trigger_seq, self._drains, refused)
 
     @property
     def _drains(self) -> bool:
@@ -306,7 +328,7 @@ class ClassicRound:
         settings = self._settings
         while True:
             self._stale = True
-            claimed, news = self._running, self._news()
+            claimed, news, refused = self._running, self._news(), self._given_up.copy()
             data = msgspec.msgpack.encode(self._claim(now_ms))
             joined: JoinGroupResponse = yield ToGroup(
                 JoinGroupRequest(
@@ -350,7 +372,10 @@ class ClassicRound:
             self._taken = claimed - assigned
             if self._given.drain and not self.draining:
                 self.draining = True
-                news = self._news()  # C8: every later round says so; none is due for it
+                news = news._replace(drains=True)  # C8: every later round says so; none is due for it
+            for unit in refused.keys() & {*assigned, *from_pairs(self._given.pending)}:  # C10: it has it again
+                del self._given_up[unit]
+                news = news._replace(refused=news.refused - {unit})
             self._joined_with, self._stale, self._fresh = news, self._given.again, True
             return 0, ""
 
@@ -371,6 +396,7 @@ class ClassicRound:
             state_version=given.state_version,
             state_age_ms=now_ms - self._given_ms if given.state is not None else -1,
             members=self._plan[1],
+            refused=sorted((unit.name, unit.index, generation) for unit, generation in self._given_up.items()),
         )
 
     def _lead(
@@ -408,6 +434,7 @@ class ClassicRound:
         if plan is None or failed:  # everything goes on as it is, and the assignor is called again
             units = {worker.member_id: worker.target for worker in group.workers}
             plan = WorkerPlan(units, delay_ms=RETRY_MS, state=group.state, state_version=group.state_version)
+        plan = _without_refused(plan, group, claims)
         metadata = encode(
             PlanMetadata(leader=self._settings.member_id, catalog_offset=newest.version, delay_ms=plan.delay_ms)
         )
@@ -534,6 +561,28 @@ def _group(claims: Mapping[str, Claim], newest: Claim, drained: Container[str]) 
         state_version=memory.state_version,
         state_age_ms=memory.state_age_ms,
     )
+
+
+def _without_refused(plan: WorkerPlan, group: WorkerGroup, claims: Mapping[str, Claim]) -> WorkerPlan:
+    """C10: *plan*, with units that their workers have given up moved to others."""
+    refused: dict[Unit, dict[str, int]] = {}
+    able = [worker.member_id for worker in group.workers if not worker.draining]
+    for member_id in able:
+        for name, index, generation in claims[member_id].refused:
+            refused.setdefault(Unit(name, index), {})[member_id] = generation
+    units = {member_id: list(planned) for member_id, planned in plan.units.items()}
+    for unit, by in sorted(refused.items()):
+        owner = next((member_id for member_id, planned in units.items() if unit in planned), None)
+        if owner is None or owner not in by:
+            continue
+        others = [member_id for member_id in able if member_id not in by]
+        if others:
+            heir = min(others, key=lambda member_id: (len(units.get(member_id, ())), member_id))
+        else:
+            heir = min(by, key=lambda member_id: (by[member_id], member_id))
+        units[owner].remove(unit)
+        units.setdefault(heir, []).append(unit)
+    return replace(plan, units=units)
 
 
 def _is_valid(plan: WorkerPlan, group: WorkerGroup) -> bool:

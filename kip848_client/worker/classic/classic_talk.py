@@ -7,7 +7,7 @@ prove meanwhile that it is alive; also while a plan is computed, and while token
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
 import anyio
@@ -100,6 +100,10 @@ class ClassicTalk:
     def drain(self) -> None:
         """Give the units to others, from the next heartbeat on."""
         self._round.draining = True
+
+    def give_up(self, units: Iterable[Unit]) -> None:
+        """Have other workers run these units, from the next heartbeat on."""
+        self._round.give_up(units)
 
     async def converse(
         self, beat: ConnectGroupHeartbeatRequest, connection: BrokerConnection, node: BrokerNode, *, timeout_ms: int
