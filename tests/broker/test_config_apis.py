@@ -10,7 +10,7 @@ from kip848_client import EmbeddedBroker
 from kip848_client.errors import ConfigError, ErrorCode
 from kip848_client.testing.broker.apis._configs import ConfigResourceType, ConfigSource
 from kip848_client.testing.broker.apis.incremental_alter_configs import ConfigOperation
-from kip848_client.testing.broker.cluster.live_settings import LIVE_SETTINGS
+from kip848_client.testing.broker.cluster.live_settings import LIVE_SETTINGS, kept_settings
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.describe_configs import (
     DescribeConfigsResult,
@@ -205,7 +205,9 @@ def test_the_broker_shows_its_properties_and_what_was_set() -> None:
                 ConfigSource.STATIC_BROKER,
             )
             assert found["max.connections"].config_source == ConfigSource.DEFAULT
-            assert {name for name, item in found.items() if not item.read_only} == LIVE_SETTINGS
+            assert {
+                name for name, item in found.items() if not item.read_only
+            } == LIVE_SETTINGS | kept_settings().keys()
             everywhere = {item.name: item.value for item in describe(connection, ConfigResourceType.BROKER, "").configs}
             assert everywhere == {"min.insync.replicas": "1"}
             assert describe(connection, ConfigResourceType.BROKER, "2").error_code == ErrorCode.INVALID_REQUEST
@@ -243,14 +245,16 @@ def test_settings_of_a_broker_change_at_once_and_outlive_it(tmp_path: Path, dura
         assert [item.name for item in describe(connection, *everywhere).configs] == [key, "min.insync.replicas"]
 
 
-def test_a_limit_of_connections_changes_for_one_node() -> None:
-    """A node that is flooded is relieved alone; what nodes share cannot differ from node to node."""
+def test_a_setting_changes_for_one_node_of_a_cluster() -> None:
+    """A node that is flooded is relieved alone; each shows its own settings."""
     with EmbeddedBroker(nodes=2) as broker:
         first, second = (RawConnection(each) for each in broker.bootstrap_servers.split(","))
         with first, second:
             node = (ConfigResourceType.BROKER, "1")
             assert alter(first, *node, (ConfigOperation.SET, "max.connections", "1")) == ErrorCode.NONE
-            assert alter(first, *node, (ConfigOperation.SET, "message.max.bytes", "1")) == ErrorCode.INVALID_REQUEST
+            assert alter(first, *node, (ConfigOperation.SET, "num.io.threads", "4")) == ErrorCode.NONE
+            shown = [value_of(each, 4, name, "num.io.threads") for each, name in ((first, "1"), (second, "2"))]
+            assert shown == [("4", ConfigSource.DYNAMIC_BROKER), ("8", ConfigSource.DEFAULT)]
             assert alter(second, *node, (ConfigOperation.SET, "max.connections", "5")) == ErrorCode.INVALID_REQUEST
             servers = broker.bootstrap_servers.split(",")
             with RawConnection(servers[0]) as refused, RawConnection(servers[1]) as served:
@@ -276,7 +280,17 @@ def test_the_interval_between_targets_changes_for_groups_that_are_there(
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("num.partitions", "3"), ("no.such.setting", "1"), ("message.max.bytes", "many"), ("message.max.bytes", "-1")],
+    [
+        ("num.partitions", "3"),
+        ("no.such.setting", "1"),
+        ("message.max.bytes", "many"),
+        ("message.max.bytes", "-1"),
+        ("log.retention.ms", "-5"),
+        ("log.message.timestamp.type", "Yesterday"),
+        ("num.io.threads", "many"),
+        ("transaction.partition.verification.enable", "perhaps"),
+        ("log.cleaner.io.buffer.load.factor", "high"),
+    ],
 )
 def test_what_a_broker_cannot_change_is_refused(connection: RawConnection, key: str, value: str) -> None:
     """A change that is accepted and does nothing costs the next incident."""
@@ -324,3 +338,47 @@ def test_a_broker_tells_its_id_and_addresses(broker: EmbeddedBroker, connection:
         ("advertised.listeners", f"CLIENTS://{broker.bootstrap_servers}", ConfigSource.STATIC_BROKER, True),
         ("node.id", "1", ConfigSource.STATIC_BROKER, True),
     }
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "key", "text", "synonyms"),
+    [
+        (ConfigResourceType.TOPIC, "orders", "cleanup.policy", "retention policy", ["log.cleanup.policy"]),
+        (ConfigResourceType.TOPIC, "orders", "retention.ms", "maximum time", []),
+        (ConfigResourceType.BROKER, "1", "num.partitions", "default number of log partitions", ["num.partitions"]),
+        (ConfigResourceType.GROUP, "g", SESSION, "failures", ["group.consumer.session.timeout.ms"]),
+        (ConfigResourceType.CLIENT_METRICS, "m", "interval.ms", "push interval", []),
+    ],
+)
+def test_settings_are_described_as_on_kafka(
+    connection: RawConnection, kind: int, name: str, key: str, text: str, synonyms: list[str]
+) -> None:
+    """Consoles show what a setting means, and from where it is inherited."""
+    resource = {"resource_type": kind, "resource_name": name, "configuration_keys": [key]}
+    answer = connection.call(
+        ApiKey.DESCRIBE_CONFIGS, 4, resources=[resource], include_synonyms=True, include_documentation=True
+    )
+    (found,) = answer.results[0].configs
+    assert text in found.documentation
+    assert [each.name for each in found.synonyms] == synonyms
+    assert describe(connection, kind, name, key).configs[0].documentation is None
+
+
+def test_topics_inherit_what_is_changed_for_the_brokers(broker: EmbeddedBroker, connection: RawConnection) -> None:
+    """An operator shortens the retention of all topics that have none of their own."""
+    everywhere, topic = (ConfigResourceType.BROKER, ""), (ConfigResourceType.TOPIC, "orders")
+    changes = [
+        (ConfigOperation.SET, "log.retention.ms", "1000"),
+        (ConfigOperation.SET, "log.message.timestamp.type", "LogAppendTime"),
+    ]
+    assert alter(connection, *everywhere, *changes) == ErrorCode.NONE
+    shown = describe(connection, *topic, "retention.ms", synonyms=True).configs[0]
+    assert (shown.value, shown.config_source) == ("1000", ConfigSource.DYNAMIC_DEFAULT_BROKER)
+    assert [(each.name, each.value) for each in shown.synonyms] == [
+        ("log.retention.ms", "1000"),
+        ("log.retention.hours", "168"),
+    ]
+    broker.produce("orders", "x", timestamp_ms=1)
+    assert broker.records("orders")[-1].timestamp_ms > 1, "the broker's clock gave it"
+    assert alter(connection, *topic, (ConfigOperation.SET, "retention.ms", "5")) == ErrorCode.NONE
+    assert value_of(connection, *topic, "retention.ms") == ("5", ConfigSource.DYNAMIC_TOPIC)

@@ -14,9 +14,8 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 from kip848_client.errors import BrokerError, ConfigError, DataDirError, ErrorCode
 from kip848_client.testing.broker.client_telemetry import SUBSCRIPTION_DEFAULTS
 from kip848_client.testing.broker.cluster.live_settings import ALL_NODES
+from kip848_client.testing.broker.metadata.kafka_configs import KafkaConfig, topic_configs
 from kip848_client.testing.broker.metadata.topic_configs import (
-    MAX_MESSAGE_BYTES,
-    MIN_IN_SYNC,
     TOPIC_CONFIG_DEFAULTS,
     check_topic_configs,
 )
@@ -68,58 +67,36 @@ class Source(NamedTuple):
     source: ConfigSource
 
 
+class Described(NamedTuple):
+    """A setting: its value in force, and the settings that it comes from, the first that counts first."""
+
+    in_force: Source
+    synonyms: tuple[Source, ...]
+
+
 LIST_CONFIGS: Final = frozenset(
     {
         "cleanup.policy",
         "follower.replication.throttled.replicas",
         "group.consumer.assignors",
         "leader.replication.throttled.replicas",
+        "log.cleanup.policy",
     }
 )
 """Configurations whose value is a list: only these can be appended to and subtracted from."""
 
 
-_LISTS_SET_AS_A_WHOLE: Final = frozenset({"advertised.listeners", "match", "metrics"})
-"""Lists of a broker and of client metrics, which Kafka does not append to."""
-
-_INTS: Final = frozenset(
-    {
-        "node.id",
-        *("compression.gzip.level", "compression.lz4.level", "compression.zstd.level"),
-        *("fetch.max.bytes", "index.interval.bytes", "max.connections", "max.message.bytes", "message.max.bytes"),
-        *(
-            "default.replication.factor",
-            "min.insync.replicas",
-            "num.partitions",
-            "offset.metadata.max.bytes",
-            "offsets.retention.minutes",
-        ),
-        *("sasl.server.max.receive.size", "segment.bytes", "segment.index.bytes", "socket.request.max.bytes"),
-        "connection.failed.authentication.delay.ms",
-        "interval.ms",
-    }
-)
-"""Whole numbers that Kafka keeps in 32 bits, beside those of groups."""
-
-
-def type_of(name: str, default: str) -> ConfigType:
-    """The type of a configuration, derived from its name and its default."""
-    if name in LIST_CONFIGS or name in _LISTS_SET_AS_A_WHOLE:
-        return ConfigType.LIST
-    if default in ("true", "false"):
+def type_of(known: KafkaConfig | None, value: str) -> int:
+    """The type of a configuration; of one that Kafka does not have, by its value."""
+    if known is not None:
+        return known.type
+    if value in ("true", "false"):
         return ConfigType.BOOLEAN
     try:
-        int(default)
-    except ValueError:
-        pass
-    else:
-        is_int = name in _INTS or name.startswith(("consumer.", "group.", "share."))
-        return ConfigType.INT if is_int else ConfigType.LONG
-    try:
-        float(default)
+        int(value)
     except ValueError:
         return ConfigType.STRING
-    return ConfigType.DOUBLE
+    return ConfigType.LONG
 
 
 def topic_of(topics: TopicRegistry, name: str) -> Topic:
@@ -145,30 +122,48 @@ def check_group_name(group_id: str) -> None:
         raise BrokerError("Default group resources are not allowed.", code=ErrorCode.INVALID_REQUEST)
 
 
-def broker_sources(broker: BrokerState, node_id: int, key: str) -> tuple[Source, ...]:
-    """Where a setting of a node is set: the value in force first, and the default last."""
+def broker_sources(broker: BrokerState, node_id: int, *names: str) -> tuple[Source, ...]:
+    """Where a setting of a node, or what stands for it, is set: the value in force first, and defaults last."""
     settings = broker.settings
-    static, default = settings.static_properties[key], settings.default_properties[key]
-    found = [
-        (settings.changed(str(node_id)).get(key), ConfigSource.DYNAMIC_BROKER),
-        (settings.changed(ALL_NODES).get(key), ConfigSource.DYNAMIC_DEFAULT_BROKER),
-        (None if static == default else static, ConfigSource.STATIC_BROKER),
-        (default, ConfigSource.DEFAULT),
-    ]
-    return tuple(Source(key, value, source) for value, source in found if value is not None)
+    of_node, of_all = settings.changed(str(node_id)), settings.changed(ALL_NODES)
+    found: list[tuple[str, str | None, ConfigSource]] = []
+    for name in names:
+        static, default = settings.static_properties.get(name), settings.default_of(name)
+        found += [
+            (name, of_node.get(name), ConfigSource.DYNAMIC_BROKER),
+            (name, of_all.get(name), ConfigSource.DYNAMIC_DEFAULT_BROKER),
+            (name, None if static == default else static, ConfigSource.STATIC_BROKER),
+            (name, default, ConfigSource.DEFAULT),
+        ]
+    found.sort(key=lambda one: one[2])
+    return tuple(Source(name, value, source) for name, value, source in found if value is not None)
 
 
-def topic_sources(broker: BrokerState, node_id: int, own: Mapping[str, str]) -> dict[str, tuple[Source, ...]]:
+def inherited(broker: BrokerState, node_id: int, known: KafkaConfig | None, default: Source) -> Described:
+    """A setting that a topic or a group does not set itself: a setting of the broker, or *default*."""
+    sources = broker_sources(broker, node_id, *(known.synonyms if known is not None else ()))
+    if sources and sources[0].source != ConfigSource.DEFAULT:
+        return Described(sources[0], sources)
+    if known is not None and not known.shows_default:
+        return Described(default, ())
+    return Described(default, sources or (default,))
+
+
+def topic_sources(broker: BrokerState, node_id: int, own: Mapping[str, str]) -> dict[str, Described]:
     """The same for each setting of a topic whose configuration is *own*."""
-    inherited: dict[str, tuple[Source, ...]] = {
-        key: (Source(key, value, ConfigSource.DEFAULT),) for key, value in TOPIC_CONFIG_DEFAULTS.items()
-    }
-    inherited[MAX_MESSAGE_BYTES] = broker_sources(broker, node_id, "message.max.bytes")
-    inherited[MIN_IN_SYNC] = broker_sources(broker, node_id, MIN_IN_SYNC)
-    return {
-        key: ((Source(key, own[key], ConfigSource.DYNAMIC_TOPIC),) if key in own else ()) + sources
-        for key, sources in inherited.items()
-    }
+    described = {}
+    for key, value in TOPIC_CONFIG_DEFAULTS.items():
+        found = inherited(broker, node_id, topic_configs().get(key), Source(key, value, ConfigSource.DEFAULT))
+        described[key] = overridden(found, own, key, ConfigSource.DYNAMIC_TOPIC)
+    return described
+
+
+def overridden(found: Described, own: Mapping[str, str], key: str, source: ConfigSource) -> Described:
+    """*found*, unless the resource sets *key* itself."""
+    if key not in own:
+        return found
+    here = Source(key, own[key], source)
+    return Described(here, (here, *found.synonyms))
 
 
 class Resource(Protocol):

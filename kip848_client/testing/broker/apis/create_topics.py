@@ -145,8 +145,8 @@ def _with_configs(
     return replace(
         created,
         configs=tuple(
-            CreatableTopicConfigs(name=name, value=in_force.value, config_source=in_force.source)
-            for name, (in_force, *_) in sources.items()
+            CreatableTopicConfigs(name=name, value=each.in_force.value, config_source=each.in_force.source)
+            for name, each in sources.items()
         ),
     )
 

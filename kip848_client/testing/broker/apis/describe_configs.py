@@ -1,6 +1,6 @@
 """DescribeConfigs (32): the settings of topics, this broker and groups, and where each comes from.
 
-Version 3 adds types (and documentation, which is not kept here).
+Version 3 adds types and documentation; both are Kafka's own (`kafka_configs`).
 
 Source:
     apache/kafka ``ConfigHelper.describeConfigs``; KIP-848 for groups (resource type 32).
@@ -16,10 +16,13 @@ from kip848_client.testing.broker.apis._budget import DESCRIBED_MAX, Budget
 from kip848_client.testing.broker.apis._configs import (
     ConfigResourceType,
     ConfigSource,
+    Described,
     Source,
     broker_sources,
     check_group_name,
     check_node_id,
+    inherited,
+    overridden,
     topic_of,
     topic_sources,
     type_of,
@@ -27,8 +30,15 @@ from kip848_client.testing.broker.apis._configs import (
 )
 from kip848_client.testing.broker.apis._permissions import each_config
 from kip848_client.testing.broker.client_telemetry import SUBSCRIPTION_DEFAULTS
-from kip848_client.testing.broker.cluster.live_settings import ALL_NODES, LIVE_SETTINGS
+from kip848_client.testing.broker.cluster.live_settings import ALL_NODES, LIVE_SETTINGS, kept_settings
 from kip848_client.testing.broker.metadata.acls import Operation
+from kip848_client.testing.broker.metadata.kafka_configs import (
+    KafkaConfig,
+    broker_configs,
+    client_metrics_configs,
+    group_configs,
+    topic_configs,
+)
 from kip848_client.testing.broker.net.context import RequestContext, Slices
 from kip848_client.testing.broker.state import BrokerState
 from kip848_client.wire.api_keys import ApiKey
@@ -48,11 +58,13 @@ requires: Final = each_config(Operation.DESCRIBE_CONFIGS)
 
 
 class _Entry(NamedTuple):
-    """A setting: where it is set, the value in force first, and the default last."""
+    """A setting, and how Kafka describes it; None if it is ours."""
 
-    synonyms: tuple[Source, ...]
+    found: Described
+    known: KafkaConfig | None
     read_only: bool = False
-    shows_default: bool = True
+    unset: bool = False
+    """It has neither a value nor a default."""
 
 
 def handle(broker: BrokerState, request: DescribeConfigsRequest, context: RequestContext) -> Slices:
@@ -64,13 +76,13 @@ def handle(broker: BrokerState, request: DescribeConfigsRequest, context: Reques
     wanted = {(resource.resource_type, resource.resource_name): resource for resource in request.resources}
     results = []
     for resource in wanted.values():
-        results.append(_describe(broker, context.node_id, resource, budget, with_synonyms=request.include_synonyms))
+        results.append(_describe(broker, context.node_id, resource, budget, request))
         yield
     return DescribeConfigsResponse(results=tuple(results))
 
 
 def _describe(
-    broker: BrokerState, node_id: int, asked: DescribeConfigsResource, budget: Budget, *, with_synonyms: bool
+    broker: BrokerState, node_id: int, asked: DescribeConfigsResource, budget: Budget, request: DescribeConfigsRequest
 ) -> DescribeConfigsResult:
     try:
         budget.take()
@@ -88,9 +100,7 @@ def _describe(
         error_message="",  # not null: Kafka's word for success here
         resource_type=asked.resource_type,
         resource_name=asked.resource_name,
-        configs=tuple(
-            _result(name, entry, with_synonyms=with_synonyms) for name, entry in sorted(entries.items()) if name in keys
-        ),
+        configs=tuple(_result(name, entry, request) for name, entry in sorted(entries.items()) if name in keys),
     )
 
 
@@ -114,20 +124,24 @@ def _entries(broker: BrokerState, node_id: int, asked: DescribeConfigsResource) 
 def _topic_entries(broker: BrokerState, node_id: int, name: str) -> Mapping[str, _Entry]:
     offsets = broker.offsets_topic.described
     own = (offsets if name == offsets.name else topic_of(broker.topics, name)).configs
-    return {key: _Entry(sources) for key, sources in topic_sources(broker, node_id, own).items()}
+    known = topic_configs()
+    return {key: _Entry(found, known.get(key)) for key, found in topic_sources(broker, node_id, own).items()}
 
 
 def _broker_entries(broker: BrokerState, node_id: int, name: str) -> Mapping[str, _Entry]:
+    known = broker_configs()
     if name == ALL_NODES:
-        return {
-            key: _Entry((Source(key, value, ConfigSource.DYNAMIC_DEFAULT_BROKER),))
-            for key, value in broker.settings.changed(ALL_NODES).items()
-        }
+        changed = broker.settings.changed(ALL_NODES).items()
+        every = [Source(key, value, ConfigSource.DYNAMIC_DEFAULT_BROKER) for key, value in changed]
+        return {each.name: _Entry(Described(each, (each,)), known.get(each.name)) for each in every}
     check_node_id(node_id, name)
-    return _identity(broker, node_id) | {
-        key: _Entry(broker_sources(broker, node_id, key), read_only=key not in LIVE_SETTINGS)
-        for key in broker.config.properties()
-    }
+    entries = _identity(broker, node_id)
+    for key in (*broker.config.properties(), *kept_settings()):
+        sources = broker_sources(broker, node_id, key)
+        in_force = sources[0] if sources else Source(key, "", ConfigSource.DEFAULT)
+        read_only = key not in LIVE_SETTINGS and key not in kept_settings()
+        entries[key] = _Entry(Described(in_force, sources), known.get(key), read_only, unset=not sources)
+    return entries
 
 
 def _identity(broker: BrokerState, node_id: int) -> dict[str, _Entry]:
@@ -136,26 +150,21 @@ def _identity(broker: BrokerState, node_id: int) -> dict[str, _Entry]:
         f"CLIENTS{number or ''}://{host}:{port}" for number, (host, port) in enumerate(broker.nodes[node_id].endpoints)
     )
     found = {"node.id": str(node_id), "advertised.listeners": listeners}
-    return {
-        name: _Entry((Source(name, value, ConfigSource.STATIC_BROKER),), read_only=True)
-        for name, value in found.items()
-    }
+    static = [Source(name, value, ConfigSource.STATIC_BROKER) for name, value in found.items()]
+    return {each.name: _Entry(Described(each, (each,)), broker_configs().get(each.name), True) for each in static}
 
 
 def _group_entries(broker: BrokerState, node_id: int, group_id: str) -> Mapping[str, _Entry]:
     check_group_name(group_id)
     own = broker.groups.config_overrides(group_id)
-    return {
-        key: _Entry(
-            ((Source(key, own[key], ConfigSource.DYNAMIC_GROUP),) if key in own else ())
-            + (
-                broker_sources(broker, node_id, f"group.{key}")
-                if f"group.{key}" in broker.settings.default_properties
-                else (Source(key, default, ConfigSource.DEFAULT),)
-            )
-        )
-        for key, default in broker.groups.config_defaults().items()
-    }
+    entries = {}
+    for key, value in broker.groups.config_defaults().items():
+        known = group_configs().get(key)
+        found = inherited(broker, node_id, known, Source(key, value, ConfigSource.DEFAULT))
+        if known is None and (sources := broker_sources(broker, node_id, f"group.{key}")):
+            found = Described(sources[0], sources)
+        entries[key] = _Entry(overridden(found, own, key, ConfigSource.DYNAMIC_GROUP), known)
+    return entries
 
 
 def _subscription_entries(broker: BrokerState, name: str) -> Mapping[str, _Entry]:
@@ -164,26 +173,26 @@ def _subscription_entries(broker: BrokerState, name: str) -> Mapping[str, _Entry
     own = broker.telemetry.subscriptions.get(name)
     return {
         key: _Entry(
-            ((Source(key, own[key], ConfigSource.DYNAMIC_CLIENT_METRICS),) if key in own else ())
-            + (Source(key, default, ConfigSource.DEFAULT),),
-            shows_default=False,
+            overridden(
+                Described(Source(key, default, ConfigSource.DEFAULT), ()), own, key, ConfigSource.DYNAMIC_CLIENT_METRICS
+            ),
+            client_metrics_configs().get(key),
         )
         for key, default in SUBSCRIPTION_DEFAULTS.items()
     }
 
 
-def _result(name: str, entry: _Entry, *, with_synonyms: bool) -> DescribeConfigsResourceResult:
-    in_force, default = entry.synonyms[0], entry.synonyms[-1]
+def _result(name: str, entry: _Entry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+    found, known = entry.found, entry.known
     return DescribeConfigsResourceResult(
         name=name,
-        value=in_force.value,
+        value=None if entry.unset else found.in_force.value,
         read_only=entry.read_only,
-        config_source=in_force.source,
+        config_source=found.in_force.source,
         synonyms=tuple(
             DescribeConfigsSynonym(name=each.name, value=each.value, source=each.source)
-            for each in (entry.synonyms if with_synonyms else ())
-            if entry.shows_default or each.source != ConfigSource.DEFAULT
+            for each in (found.synonyms if request.include_synonyms else ())
         ),
-        config_type=type_of(name, default.value),
-        documentation=None,
+        config_type=type_of(known, found.in_force.value),
+        documentation=known.documentation if known is not None and request.include_documentation else None,
     )

@@ -126,7 +126,7 @@ def _rules(broker: BrokerState, topic: Topic | ErrorCode) -> RecordRules:
     # is too old, or too far ahead, by both clocks.
     wall_ms, machine_ms = broker.clock.wall_ms(), _MACHINE_CLOCK.wall_ms()
     return record_rules(
-        topic.configs,
+        topic.in_force,
         append_time_ms=wall_ms,
         earliest_now_ms=min(wall_ms, machine_ms),
         latest_now_ms=max(wall_ms, machine_ms),

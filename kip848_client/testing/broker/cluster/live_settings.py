@@ -1,7 +1,10 @@
 """Settings of brokers that change while they run: of one node, or of all of them as a default.
 
-Only these change; Kafka can change some more, and none of the others that are here. Nodes share their logs and
-coordinators, so in a cluster only ``max.connections`` can differ from node to node.
+Settings that Kafka changes at runtime and this broker does not have are kept and shown. Those that topics inherit
+count for topics; the others, such as numbers of threads, have no effect.
+
+Nodes share their logs and coordinators. In a cluster each node shows its own values, and what nodes share follows the
+first node; only ``max.connections`` counts for each.
 
 Source:
     apache/kafka ``DynamicBrokerConfig``; KIP-226.
@@ -17,7 +20,8 @@ from kip848_client.errors import BrokerError, ConfigError, ErrorCode
 from kip848_client.testing.broker.cluster.nodes import Nodes
 from kip848_client.testing.broker.config import PROPERTY_NAMES, BrokerConfig
 from kip848_client.testing.broker.coordinators.group_shards import GroupShards
-from kip848_client.testing.broker.metadata.topic_configs import MIN_IN_SYNC
+from kip848_client.testing.broker.metadata.kafka_configs import KafkaConfig, broker_configs, topic_configs
+from kip848_client.testing.broker.metadata.topic_configs import MIN_IN_SYNC, check_topic_configs
 from kip848_client.testing.broker.storage.config_store import ConfigStore
 from kip848_client.testing.broker.topics.log_cleaner import LogCleaner
 from kip848_client.testing.broker.topics.registry import TopicRegistry
@@ -28,15 +32,35 @@ if TYPE_CHECKING:
 ALL_NODES: Final = ""
 """The name of the default for all nodes; a node's name is its id."""
 
-_OF_EACH_NODE: Final = frozenset({"max.connections"})
-LIVE_SETTINGS: Final = _OF_EACH_NODE | {
-    "group.consumer.assignment.interval.ms",
-    "group.share.assignment.interval.ms",
-    "log.cleaner.backoff.ms",
-    "log.flush.interval.messages",
-    "message.max.bytes",
-    MIN_IN_SYNC,
-}
+_BOOLEAN, _INT, _LONG, _DOUBLE = 1, 3, 5, 6
+"""Kafka's ``ConfigType``."""
+
+LIVE_SETTINGS: Final = frozenset(
+    {
+        "max.connections",
+        "group.consumer.assignment.interval.ms",
+        "group.share.assignment.interval.ms",
+        "log.cleaner.backoff.ms",
+        "log.flush.interval.messages",
+        "message.max.bytes",
+        MIN_IN_SYNC,
+    }
+)
+"""Settings of this broker that change at runtime."""
+
+
+@functools.cache
+def kept_settings() -> Mapping[str, KafkaConfig]:
+    """What Kafka changes at runtime, and this broker does not have."""
+    known = broker_configs().items()
+    return {name: each for name, each in known if each.dynamic and name not in PROPERTY_NAMES}
+
+
+@functools.cache
+def _topic_settings() -> Mapping[str, str]:
+    """Setting of a broker -> the setting of topics that inherits it."""
+    known = topic_configs().items()
+    return {each.synonyms[0]: name for name, each in known if each.synonyms and each.synonyms[0] in kept_settings()}
 
 
 class LiveSettings:
@@ -79,6 +103,14 @@ class LiveSettings:
         """The defaults of its profile, as text."""
         return BrokerConfig.parse({}, profile=self.static.profile).properties()
 
+    def default_of(self, name: str) -> str | None:
+        """The default of a setting, also of one that this broker does not have; None without one."""
+        own = self.default_properties.get(name)
+        if own is not None:
+            return own
+        known = broker_configs().get(name)
+        return None if known is None else known.default
+
     def changed(self, name: str) -> Mapping[str, str]:
         """The settings that were changed for a node, or for `ALL_NODES`.
 
@@ -89,7 +121,8 @@ class LiveSettings:
 
     def config(self, node_id: int) -> BrokerConfig:
         """The settings of a node that are in force."""
-        return self.static.changed_by({**self.changed(ALL_NODES), **self.changed(str(node_id))})
+        changed = {**self.changed(ALL_NODES), **self.changed(str(node_id))}
+        return self.static.changed_by({name: value for name, value in changed.items() if name in PROPERTY_NAMES})
 
     def replace(self, name: str, settings: Mapping[str, str], *, validate_only: bool) -> None:
         """Change these, and nothing else, for a node or for `ALL_NODES`.
@@ -107,20 +140,22 @@ class LiveSettings:
         fixed = [key for key in settings if key in PROPERTY_NAMES and key not in LIVE_SETTINGS]
         if fixed:
             raise _invalid(f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
-        unknown = [key for key in settings if key not in LIVE_SETTINGS]
+        unknown = [key for key in settings if key not in LIVE_SETTINGS and key not in kept_settings()]
         if unknown:
             raise _invalid(f"this broker has no setting {unknown[0]}; it can change {', '.join(sorted(LIVE_SETTINGS))}")
-        shared = [key for key in settings if key not in _OF_EACH_NODE]
-        if shared and name != ALL_NODES and len(self._nodes) > 1:
-            raise _invalid(f"all nodes of this cluster share {shared[0]}; change the default of all brokers")
         if name != ALL_NODES and MIN_IN_SYNC in settings:
             raise _not_in_sync("Broker-level min.insync.replicas cannot be altered while ELR is enabled.")
         if name == ALL_NODES and MIN_IN_SYNC not in settings:
             raise _not_in_sync("Cluster-level min.insync.replicas cannot be removed while ELR is enabled.")
         for key, value in settings.items():
             try:
-                self.static.changed_by({key: value})
-            except ConfigError as error:
+                if key in LIVE_SETTINGS:
+                    self.static.changed_by({key: value})
+                elif key in _topic_settings():
+                    check_topic_configs({_topic_settings()[key]: value})
+                else:
+                    _check_type(kept_settings()[key], value)
+            except (ConfigError, BrokerError) as error:
                 raise _invalid(
                     f"Invalid value {value} for configuration {key}: {str(error).rpartition(': ')[2]}"
                 ) from error
@@ -132,12 +167,33 @@ class LiveSettings:
                 node.server.config = configs[node.node_id]
         shared = next(iter(configs.values()))
         self._topics.message_bytes_max = shared.message_bytes_max
+        first = next(iter(configs), 0)
+        changed = {**self.changed(ALL_NODES), **self.changed(str(first))}
+        kept = [key for key in changed if key not in PROPERTY_NAMES]  # mostly none: the recording is not read
+        self._topics.inherit({_topic_settings()[key]: changed[key] for key in kept if key in _topic_settings()})
         self._cleaner.compact_every(shared.cleaner_backoff_ms)
         if shared.coordinator != self._applied.coordinator:
             self._groups.set_config(shared)
         if self._data is not None:
             self._data.flush_messages = shared.flush_messages
         self._applied = shared
+
+
+def _check_type(known: KafkaConfig, value: str) -> None:
+    """Refuse what is no value of this type.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    try:
+        if known.type in (_INT, _LONG):
+            int(value)
+        elif known.type == _DOUBLE:
+            float(value)
+        elif known.type == _BOOLEAN and value.lower() not in ("true", "false"):
+            raise ValueError
+    except ValueError as error:
+        raise ConfigError("it is of another type") from error
 
 
 def _not_in_sync(message: str) -> BrokerError:

@@ -117,7 +117,7 @@ class LogCleaner:
         for each in (topic,) if topic is not None else tuple(self._topics):
             if "delete" in _policies(each):
                 for partition, log in enumerate(each.partitions):
-                    start = retained_from(log, each.configs, wall_ms=self._clock.wall_ms())
+                    start = retained_from(log, each.in_force, wall_ms=self._clock.wall_ms())
                     if start > log.log_start_offset and self._topics.has_leader(each, partition):
                         self._topics.delete_records(each, partition, start)
                         moved[NamedPartition(each.name, partition)] = start
@@ -134,7 +134,7 @@ class LogCleaner:
         """
         if "compact" not in _policies(topic):
             raise IllegalStateError(
-                f"topic {topic.name!r} has {CLEANUP_POLICY}={config_of(topic.configs, CLEANUP_POLICY)}; "
+                f"topic {topic.name!r} has {CLEANUP_POLICY}={config_of(topic.in_force, CLEANUP_POLICY)}; "
                 "create it with cleanup.policy=compact"
             )
         gone = {}
@@ -150,7 +150,7 @@ class LogCleaner:
                 self._compact_dirty(topic)
 
     def _compact_dirty(self, topic: Topic) -> None:
-        least = float(config_of(topic.configs, "min.cleanable.dirty.ratio"))
+        least = float(config_of(topic.in_force, "min.cleanable.dirty.ratio"))
         for partition, log in enumerate(topic.partitions):
             clean = self._cleaned_bytes.get((topic.topic_id, partition), 0)
             if not self._topics.has_leader(topic, partition):
@@ -179,7 +179,7 @@ class LogCleaner:
             opened.append((index, header, records, is_aborted))
             if not is_aborted:
                 last.update((record.key, record.offset) for record in records if record.key is not None)
-        now_ms, keep_ms = self._clock.wall_ms(), int(config_of(topic.configs, "delete.retention.ms"))
+        now_ms, keep_ms = self._clock.wall_ms(), int(config_of(topic.in_force, "delete.retention.ms"))
         seen: dict[tuple[UUID, int, int], int] = {}
 
         def stays(record: Record) -> bool:
@@ -215,4 +215,4 @@ class LogCleaner:
 
 
 def _policies(topic: Topic) -> set[str]:
-    return {part.strip() for part in config_of(topic.configs, CLEANUP_POLICY).split(",")}
+    return {part.strip() for part in config_of(topic.in_force, CLEANUP_POLICY).split(",")}

@@ -82,7 +82,7 @@ def append_records(
             )
         placed.setdefault(partition, []).append((row, record))
     written: dict[int, BrokerRecord] = {}
-    append_time_ms = wall_ms if config_of(topic.configs, TIMESTAMP_TYPE) == LOG_APPEND_TIME else None
+    append_time_ms = wall_ms if config_of(topic.in_force, TIMESTAMP_TYPE) == LOG_APPEND_TIME else None
     for partition, entries in placed.items():
         batch = build_batch([record for _, record in entries])
         appended = topics.append(topic, partition, batch, rules=RecordRules(append_time_ms=append_time_ms))

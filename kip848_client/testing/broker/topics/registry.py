@@ -48,6 +48,7 @@ class Topic(msgspec.Struct, eq=False):
     Attributes:
         partitions: the log of each partition, by index.
         configs: settings of the topic itself, without defaults.
+        inherited: settings that were changed for the brokers at runtime, under their names for topics.
         deleted: it is no longer served; holders of this object must drop it.
     """
 
@@ -55,7 +56,13 @@ class Topic(msgspec.Struct, eq=False):
     topic_id: uuid.UUID
     partitions: list[PartitionLog]
     configs: dict[str, str] = msgspec.field(default_factory=dict)
+    inherited: Mapping[str, str] = msgspec.field(default_factory=dict)
     deleted: bool = False
+
+    @property
+    def in_force(self) -> Mapping[str, str]:
+        """Its settings and the inherited ones, without defaults."""
+        return {**self.inherited, **self.configs} if self.inherited else self.configs
 
     @property
     def partition_count(self) -> int:
@@ -121,6 +128,8 @@ class TopicRegistry:
         self._by_metric_name: dict[str, Topic] = {}
         self._listeners: list[Callable[[TopicChange], None]] = []
         self.watchers: Final = AppendWatchers()
+        self._inherited: Final[dict[str, str]] = {}
+        """Shared by all topics."""
         self._next_producer_id = 0
         self._producer_id_end = 0
         if data_dir is not None:
@@ -148,6 +157,7 @@ class TopicRegistry:
                 topic_id=stored.topic_id,
                 partitions=logs[stored.topic_id],
                 configs=dict(stored.configs),
+                inherited=self._inherited,
             )
             if len(placed) != stored.partition_count or not self.placement.restore(stored.topic_id, placed):
                 self.placement.place(stored.topic_id, stored.partition_count)
@@ -272,7 +282,8 @@ class TopicRegistry:
                 self.placement.forget(topic_id)
                 raise
             self._keep_placement(topic_id)
-        topic = Topic(name, topic_id, [PartitionLog() for _ in range(partitions)], configs)
+        logs = [PartitionLog() for _ in range(partitions)]
+        topic = Topic(name, topic_id, logs, configs, self._inherited)
         self._add(topic)
         self._announce(TopicCreated(topic))
         return topic
@@ -425,6 +436,11 @@ class TopicRegistry:
         if not prepared.duplicate:
             self._commit(topic, partition, prepared)
         return prepared
+
+    def inherit(self, configs: Mapping[str, str]) -> None:
+        """Let topics have these settings, which were changed for the brokers, unless they have their own."""
+        self._inherited.clear()
+        self._inherited.update(configs)
 
     def batch_bytes_max(self, topic: Topic) -> int:
         """The longest batch that a topic takes."""
