@@ -315,6 +315,20 @@ def test_a_reader_is_sent_to_the_replica_in_its_rack(broker: EmbeddedBroker, at:
     assert [node.rack for node in metadata.brokers] == ["a", "b", "c"]
 
 
+SELECTOR: Final = "org.apache.kafka.common.replica"
+
+
+@pytest.mark.kip848_broker(racks=("a", "b", "c"), config={"replica.selector.class": f"{SELECTOR}.LeaderSelector"})
+def test_the_selector_of_leaders_sends_nobody_away(broker: EmbeddedBroker, at: At) -> None:
+    """A properties file of a cluster is taken as it is, and tested without near replicas."""
+    produced(at(1), 0)
+    served, _ = fetch(at(1), 0, rack_id="b")
+    assert (served.preferred_read_replica, bool(served.records)) == (-1, True)
+    EmbeddedBroker(config={"replica.selector.class": f"{SELECTOR}.RackAwareReplicaSelector"})
+    with pytest.raises(ConfigError, match="MySelector' is not available"):
+        EmbeddedBroker(config={"replica.selector.class": "MySelector"})
+
+
 # --- coordinators
 
 

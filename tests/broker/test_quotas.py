@@ -248,3 +248,11 @@ def test_a_quota_that_makes_no_sense_is_refused(broker: EmbeddedBroker) -> None:
         broker.quotas.set(user="ann", producer_byte_rate=0.5)
     with pytest.raises(BrokerError, match="empty client quota entity"):
         broker.quotas.set(producer_byte_rate=1)
+
+
+def test_quotas_are_described_in_the_order_of_kafka(broker: EmbeddedBroker) -> None:
+    """Suites that were written for Kafka compare lists."""
+    broker.quotas.set(client_id="c", producer_byte_rate=1, consumer_byte_rate=2, request_percentage=3)
+    with connect(broker) as connection:
+        (entry,) = connection.call(ApiKey.DESCRIBE_CLIENT_QUOTAS, 1, components=[], strict=False).entries
+    assert [each.key for each in entry.values] == ["consumer_byte_rate", "request_percentage", "producer_byte_rate"]

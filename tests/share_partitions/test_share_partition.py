@@ -228,6 +228,12 @@ def test_a_large_fetch_is_cut_into_batches_of_the_wanted_size() -> None:
     assert queue.acquire("a", batch_size=10) == [(0, 9, 1), (10, 19, 1), (20, 29, 1)]
 
 
+def test_batches_of_no_size_are_those_of_the_log() -> None:
+    """Clients of other projects send a batch size of 0; an empty range among the others could not be acknowledged."""
+    queue = Queue()
+    assert queue.acquire("a", batch_size=0) == [(0, 9, 1), (10, 19, 1), (20, 29, 1)]
+
+
 def test_no_more_records_are_in_flight_than_the_limit_allows() -> None:
     """A stuck record must not let the state of a partition grow without end."""
     queue = Queue(partition_max_record_locks=20)

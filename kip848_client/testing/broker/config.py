@@ -58,6 +58,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     # Several nodes
     default_replication_factor: Annotated[int, Property("default.replication.factor", minimum=1, maximum=32_767)] = 3
     in_sync_min: Annotated[int, Property("min.insync.replicas", minimum=1)] = 1
+    replica_selector: Annotated[str, Property("replica.selector.class")] = ""
+    """Only Kafka's own two classes: clients read from replicas of their rack unless this is the ``LeaderSelector``."""
     election_delay_ms: Annotated[int, Property("kip848.election.delay.ms")] = 0
     coordinator_load_ms: Annotated[int, Property("kip848.coordinator.load.ms")] = 0
 
@@ -109,6 +111,11 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
         if self.authorizer and self.authorizer not in _AUTHORIZERS:
             raise ConfigError(
                 f"broker property authorizer.class.name: {self.authorizer!r} is not available; use 'standard'"
+            )
+        if self.replica_selector not in ("", _RACK_AWARE, LEADER_SELECTOR):
+            raise ConfigError(
+                f"broker property replica.selector.class: {self.replica_selector!r} is not available; use "
+                f"{_RACK_AWARE} or {LEADER_SELECTOR}"
             )
         for name in self.super_user_names:
             if ":" not in name:
@@ -187,6 +194,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
         return own | groups
 
 
+_RACK_AWARE: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+LEADER_SELECTOR: Final = "org.apache.kafka.common.replica.LeaderSelector"
 _AUTHORIZERS: Final = frozenset({"standard", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"})
 _DEFAULTS: Final = BrokerConfig()
 _OF_KAFKA: Final[Mapping[str, int]] = {

@@ -635,7 +635,7 @@ class _Taking:
         begin = first
         if not self._record_limit and end - first + 1 > self._batch_size:
             for fetched in self._fetched:
-                if fetched.first <= end and fetched.first - begin >= self._batch_size:
+                if fetched.first <= end and fetched.first - begin >= max(1, self._batch_size):
                     self._insert(begin, fetched.first - 1)
                     begin = fetched.first
         if self._record_limit and end - first + 1 > most:

@@ -28,6 +28,7 @@ from kip848_client.common.clock import TimerHandle
 from kip848_client.errors import BrokerError, ErrorCode
 from kip848_client.testing.broker.apis._partitions import current_leader, find_log, find_readable_topic, placement_key
 from kip848_client.testing.broker.apis._permissions import each_topic
+from kip848_client.testing.broker.config import LEADER_SELECTOR
 from kip848_client.testing.broker.metadata.acls import Operation
 from kip848_client.testing.broker.metadata.placement import NO_LEADER
 from kip848_client.testing.broker.net.context import RequestContext
@@ -223,6 +224,8 @@ class _Fetch:
         """The replica that the client should read from in place of this node, its leader; `_NO_REPLICA` for none."""
         placement = self._broker.placement
         if not placement.is_spread or isinstance(topic, ErrorCode) or topic.deleted:
+            return _NO_REPLICA
+        if self._broker.config.replica_selector == LEADER_SELECTOR:
             return _NO_REPLICA
         placed = placement.get(placement_key(topic), target.asked.partition)
         if placed.leader != self._context.node_id:

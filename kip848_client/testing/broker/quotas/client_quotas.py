@@ -31,6 +31,10 @@ CONSUMER_BYTE_RATE: Final = "consumer_byte_rate"
 REQUEST_PERCENTAGE: Final = "request_percentage"
 CONTROLLER_MUTATION_RATE: Final = "controller_mutation_rate"
 
+_KAFKAS_ORDER: Final = (CONSUMER_BYTE_RATE, CONTROLLER_MUTATION_RATE, REQUEST_PERCENTAGE, PRODUCER_BYTE_RATE)
+_KAFKAS_ORDER_OF_FOUR: Final = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, CONTROLLER_MUTATION_RATE, REQUEST_PERCENTAGE)
+"""In which Kafka describes the quotas of an entity: that of a hash map. Suites compare lists."""
+
 _WHOLE_MAX: Final = {
     PRODUCER_BYTE_RATE: 2**63 - 1,
     CONSUMER_BYTE_RATE: 2**63 - 1,
@@ -66,7 +70,9 @@ class ClientQuotas:
 
     def items(self) -> Iterator[tuple[Entity, Mapping[str, float]]]:
         """All entities that have a quota, and their quotas."""
-        return iter(sorted(self._quotas.items(), key=lambda item: _name_of(item[0])))
+        for entity, limits in sorted(self._quotas.items(), key=lambda item: _name_of(item[0])):
+            order = _KAFKAS_ORDER if len(limits) < len(_KAFKAS_ORDER) else _KAFKAS_ORDER_OF_FOUR
+            yield entity, {key: limits[key] for key in order if key in limits} | limits
 
     def alter(self, entity: Entity, changes: Mapping[str, float | None], *, validate_only: bool = False) -> None:
         """Set quotas of an entity, or remove them (None).
