@@ -300,6 +300,21 @@ def test_an_acl_that_cannot_be_is_refused(
     assert (answer.results[0].error_code, tuple(broker.acls)) == (ErrorCode.INVALID_REQUEST, ())
 
 
+def test_filters_that_match_too_much_are_refused(
+    broker: EmbeddedBroker, connection: RawConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each filter is answered with all ACLs that it matches: thousands of both are more than a machine has."""
+    monkeypatch.setattr("kip848_client.testing.broker.apis.delete_acls._MATCHES_MAX", 3)
+    for user in ("a", "b"):
+        broker.acls.allow(user, "READ", topic="foo")
+    anything = {"resource_type_filter": 1, "pattern_type_filter": 1, "operation": 1, "permission_type": 1}
+    everywhere = anything | dict.fromkeys(("resource_name_filter", "principal_filter", "host_filter"))
+    results = connection.call(ApiKey.DELETE_ACLS, 3, filters=[everywhere] * 3).filter_results
+    refused = ErrorCode.POLICY_VIOLATION
+    assert [(each.error_code, len(each.matching_acls)) for each in results] == [(0, 2), (refused, 0), (refused, 0)]
+    assert tuple(broker.acls) == ()
+
+
 def test_the_authorizer_needs_a_super_user_or_an_open_default() -> None:
     """A broker that refuses everybody, its administrator too, can only be thrown away."""
     with pytest.raises(ConfigError, match=r"super\.users"):

@@ -16,7 +16,7 @@ from kip848_client.errors import BrokerError, DataDirError, ErrorCode
 from kip848_client.testing.broker.apis._permissions import CLUSTER_FAILED, TEXTS, Outcome
 from kip848_client.testing.broker.apis._scram import MECHANISMS
 from kip848_client.testing.broker.metadata.acls import Operation
-from kip848_client.testing.broker.net.context import RequestContext
+from kip848_client.testing.broker.net.context import RequestContext, Slices
 from kip848_client.testing.broker.security.access import Permit
 from kip848_client.testing.broker.state import BrokerState
 from kip848_client.testing.broker.storage.cluster_log import CredentialKey
@@ -37,9 +37,7 @@ VERSIONS: Final = (0, 0)
 _ITERATIONS_MAX: Final = 16_384
 
 
-def handle(
-    broker: BrokerState, request: AlterUserScramCredentialsRequest, context: RequestContext
-) -> AlterUserScramCredentialsResponse:
+def handle(broker: BrokerState, request: AlterUserScramCredentialsRequest, context: RequestContext) -> Slices:
     """Alter user by user; one that is wrong does not stop the others."""
     del context
     users = broker.users
@@ -60,6 +58,7 @@ def handle(
                 changes[each.name, mechanism] = None
         except BrokerError as error:
             failed.setdefault(each.name, error)
+        yield
     names = dict.fromkeys(each.name for each in asked)
     try:
         users.alter({key: credential for key, credential in changes.items() if key[0] not in failed})

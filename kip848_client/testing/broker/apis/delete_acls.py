@@ -8,7 +8,7 @@ from kip848_client.errors import BrokerError, DataDirError, ErrorCode
 from kip848_client.testing.broker.apis._acls import NO_AUTHORIZER, filter_of
 from kip848_client.testing.broker.apis._permissions import whole_cluster
 from kip848_client.testing.broker.metadata.acls import Acl, Operation
-from kip848_client.testing.broker.net.context import RequestContext
+from kip848_client.testing.broker.net.context import RequestContext, Slices
 from kip848_client.testing.broker.state import BrokerState
 from kip848_client.testing.broker.topics.registry import STORAGE_FAILED
 from kip848_client.wire.api_keys import ApiKey
@@ -25,7 +25,11 @@ VERSIONS: Final = (1, 3)
 requires: Final = whole_cluster(Operation.ALTER)
 
 
-def handle(broker: BrokerState, request: DeleteAclsRequest, context: RequestContext) -> DeleteAclsResponse:
+_MATCHES_MAX: Final = 50_000
+"""ACLs in one answer. Thousands of filters that each match thousands of ACLs would take all memory."""
+
+
+def handle(broker: BrokerState, request: DeleteAclsRequest, context: RequestContext) -> Slices:
     """Remove all in one step; an ACL that two filters match is in the results of both."""
     del context
     if broker.access is None:
@@ -37,11 +41,17 @@ def handle(broker: BrokerState, request: DeleteAclsRequest, context: RequestCont
     for asked in request.filters:
         try:
             found = store.acls.matching(filter_of(asked))
+            if removed and len(removed) + len(found) > _MATCHES_MAX:
+                raise BrokerError(
+                    f"the filters match more than {_MATCHES_MAX} ACLs; send the rest in another request",
+                    code=ErrorCode.POLICY_VIOLATION,
+                )
         except BrokerError as error:
             results.append(DeleteAclsFilterResult(error_code=error.code, error_message=str(error)))
         else:
             removed += found
             results.append(DeleteAclsFilterResult(error_message=None, matching_acls=tuple(map(_removed, found))))
+        yield
     try:
         store.change(removed=removed)
     except DataDirError as error:

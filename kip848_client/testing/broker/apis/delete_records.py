@@ -6,7 +6,6 @@ Source:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final
 
 from kip848_client.common.model import ZERO_UUID
@@ -14,7 +13,7 @@ from kip848_client.errors import BrokerError, DataDirError, ErrorCode
 from kip848_client.testing.broker.apis._partitions import find_log, find_topic
 from kip848_client.testing.broker.apis._permissions import each_topic
 from kip848_client.testing.broker.metadata.acls import Operation
-from kip848_client.testing.broker.net.context import RequestContext
+from kip848_client.testing.broker.net.context import RequestContext, Slices
 from kip848_client.testing.broker.state import BrokerState
 from kip848_client.testing.broker.topics.registry import STORAGE_FAILED, Topic
 from kip848_client.wire.api_keys import ApiKey
@@ -34,7 +33,7 @@ requires: Final = each_topic(Operation.DELETE)
 _UNKNOWN_OFFSET: Final = -1
 
 
-def handle(broker: BrokerState, request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
+def handle(broker: BrokerState, request: DeleteRecordsRequest, context: RequestContext) -> Slices:
     """Move each partition's start; one that cannot be moved carries its own error.
 
     A topic named twice is answered once, and a partition named twice gets the offset that was named last, as in Kafka.
@@ -42,25 +41,21 @@ def handle(broker: BrokerState, request: DeleteRecordsRequest, context: RequestC
     asked: dict[str, dict[int, DeleteRecordsPartition]] = {}
     for topic in request.topics:
         asked.setdefault(topic.name, {}).update((item.partition_index, item) for item in topic.partitions)
-    return DeleteRecordsResponse(
-        topics=tuple(
-            DeleteRecordsTopicResult(name=name, partitions=_delete(broker, name, partitions.values(), context.node_id))
-            for name, partitions in asked.items()
-            if partitions
-        )
-    )
+    topics = []
+    for name, partitions in asked.items():
+        results = []
+        for item in partitions.values():
+            results.append(_delete(broker, name, item, context.node_id))
+            yield
+        if results:
+            topics.append(DeleteRecordsTopicResult(name=name, partitions=tuple(results)))
+    return DeleteRecordsResponse(topics=tuple(topics))
 
 
 def _delete(
-    broker: BrokerState, name: str, partitions: Iterable[DeleteRecordsPartition], node_id: int
-) -> tuple[DeleteRecordsPartitionResult, ...]:
-    topic = find_topic(broker.topics, name=name, topic_id=ZERO_UUID, by_id=False)
-    return tuple(_result(broker, topic, item, node_id) for item in partitions)
-
-
-def _result(
-    broker: BrokerState, topic: Topic | ErrorCode, asked: DeleteRecordsPartition, node_id: int
+    broker: BrokerState, name: str, asked: DeleteRecordsPartition, node_id: int
 ) -> DeleteRecordsPartitionResult:
+    topic = find_topic(broker.topics, name=name, topic_id=ZERO_UUID, by_id=False)
     log = find_log(broker, topic, asked.partition_index, node_id=node_id)
     try:
         if isinstance(log, ErrorCode):

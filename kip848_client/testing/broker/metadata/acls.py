@@ -10,6 +10,7 @@ Source:
 from __future__ import annotations
 
 import enum
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final, Literal, TypeAlias
@@ -213,8 +214,17 @@ class Acls:
                 self._prefix_lengths[len(acl.name)] -= acl.pattern_type is PatternType.PREFIXED
 
     def matching(self, wanted: AclFilter) -> list[Acl]:
-        """The ACLs that *wanted* matches."""
-        return [acl for acl in self._acls if wanted.matches(acl)]
+        """The ACLs that *wanted* matches; it looks at all of them only if *wanted* names no resource."""
+        return [acl for acl in self._candidates(wanted) if wanted.matches(acl)]
+
+    def _candidates(self, wanted: AclFilter) -> Iterable[Acl]:
+        if wanted.name is None:
+            return self._acls
+        types = [each for each in ResourceType if wanted.resource_type in (ResourceType.ANY, each)]
+        if wanted.pattern_type is PatternType.MATCH:
+            return [acl for each in types for acl in self.protecting(each, wanted.name)]
+        patterns = itertools.product(types, (PatternType.LITERAL, PatternType.PREFIXED), (wanted.name,))
+        return [acl for pattern in patterns for acl in self._by_pattern.get(pattern, ())]
 
     def protecting(self, resource_type: ResourceType, name: str) -> Iterator[Acl]:
         """The ACLs whose pattern matches the resource."""
