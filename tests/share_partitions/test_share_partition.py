@@ -333,4 +333,5 @@ def test_a_batch_is_acknowledged_record_by_record_in_the_time_of_its_records() -
         return time.thread_time() - began_s
 
     few = min(took_s(500) for _ in range(3))
-    assert took_s(5_000) < 40 * few  # ten times as many; it was 100 times as long
+    many = min(took_s(5_000) for _ in range(3))  # the collector may run in one of them
+    assert many < 40 * few  # ten times as many; it was 100 times as long
