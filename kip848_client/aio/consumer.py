@@ -706,7 +706,8 @@ class AsyncConsumer(Generic[K_co, V_co]):
         Raises:
             ListenerError: the listener raised; everything was closed anyway.
             RequestTimeoutError: another task's call, or its listener, did not end in time; the group was left.
-            Kip848Error: an asynchronous commit failed, or the member was FATAL, and no call has raised it yet.
+            Kip848Error: an asynchronous commit failed, and no call has raised it yet. What a poll() would have raised
+                is logged instead (``member.error_dropped``), so that close() in ``finally`` hides no other exception.
         """
         await self._close(timeout_s, mode, failed=False)
 

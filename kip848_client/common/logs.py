@@ -36,6 +36,32 @@ class LogEvent(enum.StrEnum):
         return event
 
     STATE_CHANGED = "member.state_changed", "from, to, trigger, member_epoch"
+    JOINED = (
+        "member.joined",
+        "protocol, coordinator, member_epoch, heartbeat_interval_ms (not known on the classic protocol before Kafka "
+        "answers: the setting), instance_id, assignor",
+    )
+    LEFT = "member.left", "reason: by itself or removed; a member that is FATAL logs member.failed instead"
+    PARTITIONS_ASSIGNED = (
+        "member.partitions_assigned",
+        "partitions, count: new ones, before the listener is called; several in one text: orders-[0-7,9]",
+    )
+    PARTITIONS_REVOKED = "member.partitions_revoked", "partitions, count: before the listener is called"
+    PARTITIONS_LOST = "member.partitions_lost", "partitions, count: before the listener is called"
+    READING_FROM = (
+        "member.reading_from",
+        "reason, reset, partitions, count, offsets, lost_offsets: where partitions begin and why, one line for each "
+        "reason; reset is the policy that chose, and the mappings have the first ten partitions",
+    )
+    COMMIT_FAILED = (
+        "member.commit_failed",
+        "partitions, count, offsets, error: a commit of the application, which also gets the error",
+    )
+    READS_NOTHING = (
+        "consumer.reads_nothing",
+        "reason, seconds, partitions, count, starts, records, hint: nothing was read since subscribe() or assign(), "
+        "although the partitions are at their end; starts is why they began there, records how many they hold; once",
+    )
     FAILED = "member.failed", "error: the member is FATAL"
     COORDINATOR_CONNECTED = "member.coordinator_connected", "node"
     WORKER_NOTED = (
@@ -52,8 +78,11 @@ class LogEvent(enum.StrEnum):
     PLAN_FAILED = "worker.plan_failed", "assignor: a client-side assignor raised"
     UNITS_NOT_READ = "worker.units_not_read", "group_id: the function that gives the units raised"
     REQUEST_FAILED = "member.request_failed", "api, kind, error"
-    LISTENER_FAILED = "member.listener_failed", "callback, partitions, error"
-    ERROR_DROPPED = "member.error_dropped", "error: a second error of one call; the first one was raised"
+    LISTENER_FAILED = "member.listener_failed", "callback, partitions, count, error"
+    ERROR_DROPPED = (
+        "member.error_dropped",
+        "error: a second error of one call, whose first one was raised; or what a next poll() would have raised",
+    )
     LEAVE_TIMED_OUT = "member.leave_timed_out", "timeout_ms: the coordinator did not answer the leave in time"
     MARKS_IGNORED = (
         "processing.marks_ignored",
@@ -79,10 +108,14 @@ class LogEvent(enum.StrEnum):
         "processing.transaction_aborted",
         "group_id, error: a transaction of process() was not committed; it is written again",
     )
-    AUTO_COMMIT_FAILED = "member.auto_commit_failed", "offsets, error"
+    AUTO_COMMIT_FAILED = (
+        "member.auto_commit_failed",
+        "partitions, count, offsets, error: an automatic commit was refused; offsets of the first ten partitions",
+    )
     COMMIT_GAVE_UP = (
         "member.commit_gave_up",
-        "offsets, error: commit() inside on_partitions_revoked left these out, because their topic was deleted",
+        "partitions, count, offsets, error: commit() inside on_partitions_revoked left these out, because their topic "
+        "was deleted",
     )
     EFFECT_FAILED = (
         "member.effect_failed",

@@ -228,3 +228,29 @@ class SecuritySettings(msgspec.Struct, frozen=True):
 def describe_partitions(partitions: Iterable[NamedPartition | TopicIdPartition]) -> str:
     """Write partitions for people and logs, see `join_names`: ``orders-0, orders-1``, sorted; ``none`` without any."""
     return join_names(str(partition) for partition in sorted(partitions)) or "none"
+
+
+def shorten_partitions(partitions: Iterable[NamedPartition | TopicIdPartition]) -> str:
+    """Write any number of partitions in one short text: ``orders-[0-7,9], payments-0``; ``none`` without any."""
+    numbers: dict[str, list[int]] = {}
+    for partition in partitions:
+        numbers.setdefault(partition.topic, []).append(partition.partition)
+    return join_names(f"{topic}-{_ranges(sorted(set(its)))}" for topic, its in sorted(numbers.items())) or "none"
+
+
+_RANGES_SHOWN: Final = 10
+
+
+def _ranges(numbers: list[int]) -> str:
+    """Sorted numbers as ``7``, or as ``[0-7,9]``."""
+    ranges: list[tuple[int, int]] = []
+    for number in numbers:
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1] = (ranges[-1][0], number)
+        else:
+            ranges.append((number, number))
+    if len(numbers) == 1:
+        return str(numbers[0])
+    shown = ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges[:_RANGES_SHOWN])
+    rest = sum(last - first + 1 for first, last in ranges[_RANGES_SHOWN:])
+    return f"[{shown},... {rest:,} more]" if rest else f"[{shown}]"

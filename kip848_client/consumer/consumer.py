@@ -42,6 +42,7 @@ from kip848_client.consumer.group.health import ConsumerHealth, HealthProbe
 from kip848_client.consumer.group.heartbeat_manager import HeartbeatRequestManager
 from kip848_client.consumer.group.librdkafka_stats import complete_stats
 from kip848_client.consumer.group.listener_invoker import ListenerEffect
+from kip848_client.consumer.group.silence import SilenceWatch
 from kip848_client.consumer.group.translation import (
     CommitCallback,
     assign_positions,
@@ -95,7 +96,7 @@ from kip848_client.errors import (
     join_names,
 )
 from kip848_client.journal import Journal
-from kip848_client.member.core.events import AssignPartitions, LeaveMode
+from kip848_client.member.core.events import AssignPartitions, LeaveMode, Start, StartReason
 from kip848_client.member.core.states import MemberState
 from kip848_client.member.processing.settings import (
     BUFFER_BYTES,
@@ -135,6 +136,9 @@ CLOSE_TIMEOUT_S: Final = 30.0
 
 HAND_OVER_TIMEOUT_S: Final = 8.0
 """Default time-out of hand_over(): ``docker stop`` kills after 10 s."""
+
+SEEKS_TOLD_EVERY_MS: Final = 1_000
+"""How often the log tells of seek() calls."""
 
 LAG_TIMEOUT_S: Final = 5.0
 """Default time-out of lag()."""
@@ -218,6 +222,10 @@ class Consumer(Generic[K_co, V_co]):
         self._group.thread.on_refused = self._fetcher.close
         self._fetcher.on_renewed = self._group.listeners.observer.data_plane_renewed
         self._manager = self._group.manager
+        self._silence: Final = SilenceWatch(self._group, self._fetcher)
+        self._sought: dict[NamedPartition, OffsetAndMetadata] = {}
+        """seek() of partitions that were being read already, until the log has them."""
+        self._told_of_seeks_ms = -SEEKS_TOLD_EVERY_MS
         self._presence: Final = self._group.thread.presence
         self._health: Final = HealthProbe(self._group, max_poll_interval_ms=self._config.max_poll_interval_ms)
         observer = self._group.listeners.observer
@@ -307,6 +315,7 @@ class Consumer(Generic[K_co, V_co]):
                 return
             self._group.subscribe(subscription, _Callbacks(self, called) if called is not None else None)
             self._unmet_topics = frozenset(subscription.topics)
+            self._silence.begin()
 
     def request_reassignment(self, reason: int) -> None:
         """Request a new assignment by the group's client-side assignor. Returns at once.
@@ -518,6 +527,8 @@ class Consumer(Generic[K_co, V_co]):
         thread.begin_poll()
         self._in_hand = ()
         self._committed_by_hand.clear()
+        if self._sought:
+            self._tell_of_seeks()
         try:
             while True:
                 slice_s = thread.slice_s()
@@ -562,6 +573,8 @@ class Consumer(Generic[K_co, V_co]):
                     fetcher.on_the_way = False
                     if filling.waits:
                         filling.took(batch)
+                elif self._silence.watching:
+                    self._silence.nothing_came()
                 if deadline_s <= time.monotonic() and not (ready and filling.deadline_s <= deadline_s):
                     return []
         except RuntimeError as error:
@@ -570,6 +583,14 @@ class Consumer(Generic[K_co, V_co]):
             raise
         finally:
             thread.end_poll()
+
+    def _tell_of_seeks(self) -> None:
+        """One line for all seek() calls since the last poll(), and at most one a second: some seek for each record."""
+        now_ms = self._group.clock.now_ms()
+        if now_ms - self._told_of_seeks_ms >= SEEKS_TOLD_EVERY_MS:
+            self._told_of_seeks_ms = now_ms
+            sought, self._sought = self._sought, {}
+            self._group.listeners.observer.sought(sought)
 
     def _known_lags(self) -> dict[NamedPartition, int]:
         """How far each position is behind the end of its partition as of the last fetch; asks no broker."""
@@ -863,6 +884,8 @@ class Consumer(Generic[K_co, V_co]):
             if position.offset < 0:
                 self._fetcher.detach([name])
             elif self._fetcher.seek(name, position):
+                self._sought[name] = position
+                self._group.thread.starts[name] = Start(StartReason.SOUGHT)
                 return
             self._group.seek(name, position)
 
@@ -907,7 +930,9 @@ class Consumer(Generic[K_co, V_co]):
         assigned = self._group.assigned
         for name in partitions:
             if name not in assigned:
-                raise IllegalStateError(f"{name} is not assigned to this consumer; {call}() takes assigned partitions")
+                raise IllegalStateError(
+                    f"{name} is not assigned to this consumer{self._group.why_gone}; {call}() takes assigned partitions"
+                )
 
     def _timeout_ms(self, timeout_s: float | None) -> int:
         return limit_ms(timeout_s, default_ms=self._group.default_api_timeout_ms)
@@ -933,6 +958,7 @@ class Consumer(Generic[K_co, V_co]):
                 self._assign_inside(effect, partitions, call="assign", must_name_all=True)
                 return
             self._group.assign(assign_positions(partitions), in_hand=self._in_hand_offsets())
+            self._silence.begin()
             self._unmet_topics = frozenset(partition.topic for partition in self._group.manual)
 
     def unassign(self) -> None:
@@ -961,6 +987,7 @@ class Consumer(Generic[K_co, V_co]):
             kept = dict.fromkeys(self._group.manual)
             added = assign_positions(partitions, call="incremental_assign")
             self._group.assign({**kept, **added}, in_hand=self._in_hand_offsets())
+            self._silence.begin()
             self._unmet_topics = frozenset(partition.topic for partition in self._group.manual)
 
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
@@ -1267,7 +1294,8 @@ class Consumer(Generic[K_co, V_co]):
 
         Raises:
             ListenerError: the listener raised; everything was closed anyway.
-            Kip848Error: an asynchronous commit failed, or the member was FATAL, and no call has raised it yet.
+            Kip848Error: an asynchronous commit failed, and no call has raised it yet. What a poll() would have raised
+                is logged instead (``member.error_dropped``), so that close() in ``finally`` hides no other exception.
         """
         self._close(timeout_s, mode, in_hand_is_done=True)
 

@@ -46,6 +46,7 @@ from kip848_client.member.core.events import (
     PositionSet,
     RequestFailed,
     ResponseReceived,
+    StartReason,
     StopFetching,
     SubscriptionChanged,
     Tick,
@@ -283,7 +284,7 @@ class Member:
         for partition in added:
             position = wanted[partition]
             if position is not None:
-                self._positions.seek(partition.topic_partition, position)
+                self._positions.seek(partition.topic_partition, position, reason=StartReason.ASSIGNED)
         self._positions.release(added)
         self._commits.restart_interval()
 

@@ -9,17 +9,24 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from kip848_client.common.clock import Clock
 from kip848_client.common.logs import LOGGER, LogEvent, log_event
-from kip848_client.common.model import NamedPartition, OffsetAndMetadata, TopicIdPartition, describe_partitions
+from kip848_client.common.model import (
+    NamedPartition,
+    OffsetAndMetadata,
+    TopicIdPartition,
+    describe_partitions,
+    shorten_partitions,
+)
 from kip848_client.common.telemetry import ClientMetrics, Figures, OpenSpan, code_name
 from kip848_client.errors import InvalidAssignmentError, Kip848Error, ProtocolError
 from kip848_client.journal import Journal, JournalEvent, JsonValue, NullJournal
-from kip848_client.member.core.events import ConnectCoordinator, StateChanged
+from kip848_client.member.core.events import ConnectCoordinator, Start, StartReason, StateChanged
+from kip848_client.member.core.states import MemberState, Trigger
 from kip848_client.member.core.statistics import Statistics
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -35,6 +42,18 @@ from kip848_client.wire.messages.sync_group import SyncGroupResponse
 
 _SIGNS_OF_MEMBERSHIP = (ConsumerGroupHeartbeatResponse, HeartbeatResponse, JoinGroupResponse, SyncGroupResponse)
 """Answers by which the coordinator says that it knows the member."""
+
+_JOINED: Final[frozenset[Trigger]] = frozenset({"joined", "assignment_received"})
+"""Triggers by which a member that is UNJOINED comes into its group."""
+
+_MOVES: Final = {
+    "assigned": LogEvent.PARTITIONS_ASSIGNED,
+    "revoked": LogEvent.PARTITIONS_REVOKED,
+    "lost": LogEvent.PARTITIONS_LOST,
+}
+
+_SHOWN: Final = 10
+"""Partitions whose offsets a line of the log has."""
 
 
 class MemberName(msgspec.Struct, frozen=True):
@@ -55,6 +74,7 @@ class MemberObserver:
         journal: the event log.
         max_poll_interval_ms: what a late poll() is late by.
         own_assignors: names of client-side assignors that are the application's own.
+        settings: what the log says of a member that has joined: ``protocol``, and what else is given.
     """
 
     def __init__(
@@ -66,11 +86,16 @@ class MemberObserver:
         journal: Journal,
         max_poll_interval_ms: int = 300_000,
         own_assignors: Sequence[str] = (),
+        settings: Mapping[str, Any] | None = None,
     ) -> None:
+        self._settings: Final = dict(settings or {})
+        self._coordinator = ""
+        self.departure: str | None = None
+        """Why the member is outside its group; None while it is in it, or before it first joined."""
         self._own_assignors = own_assignors
         self._run_by_coordinator = False
         """On the classic protocol: the last join was to a group that its coordinator assigns."""
-        self._max_poll_interval_ms = max_poll_interval_ms
+        self.max_poll_interval_ms: Final = max_poll_interval_ms
         self._name = MemberName(group_id, client_id)
         self._clock = clock
         self._journal = journal
@@ -103,6 +128,16 @@ class MemberObserver:
         name = self._name
         self._name = MemberName(name.group_id, name.client_id, member_id, member_epoch)
 
+    def known_as(self, member_id: str) -> None:
+        """Use this member id from now on; the epoch is that of the last `rename`."""
+        if member_id and member_id != self._name.member_id:
+            self._name = MemberName(self._name.group_id, self._name.client_id, member_id, self._name.member_epoch)
+
+    @property
+    def group_id(self) -> str:
+        """The group of the member."""
+        return self._name.group_id
+
     def log(self, level: int, event: LogEvent, *, exc_info: BaseException | None = None, **fields: object) -> None:
         """Write a log event of this member: the group and, once it is known, the member id are its first fields."""
         name = {"group_id": self._name.group_id}
@@ -120,6 +155,15 @@ class MemberObserver:
             trigger=change.trigger,
             member_epoch=change.member_epoch,
         )
+        if change.old is MemberState.UNJOINED and change.trigger in _JOINED:
+            self.departure = None
+            self.log(
+                logging.INFO,
+                LogEvent.JOINED,
+                coordinator=self._coordinator,
+                member_epoch=change.member_epoch,
+                **self._settings,
+            )
         self._write("state_changed", old=change.old.name, new=change.new.name, trigger=change.trigger)
 
     def stepped(self, statistics: Statistics) -> None:
@@ -215,6 +259,8 @@ class MemberObserver:
         match response:
             case ConsumerGroupHeartbeatResponse(assignment=assignment):
                 self._heartbeat_answered(ms)
+                if not response.error_code:
+                    self._settings["heartbeat_interval_ms"] = response.heartbeat_interval_ms
                 if assignment is not None:
                     # By topic id: a name may not be known yet, and is not needed to see what moved.
                     listed = [f"{t.topic_id}-{p}" for t in assignment.topic_partitions for p in t.partitions]
@@ -250,6 +296,7 @@ class MemberObserver:
 
     def _joined(self, response: JoinGroupResponse, *, ms: float) -> None:
         by_coordinator = not response.leader
+        self._settings["assignor"] = response.protocol_name
         if by_coordinator and not self._run_by_coordinator and self._own_assignors:
             names = ", ".join(self._own_assignors)
             self.log(logging.WARNING, LogEvent.ASSIGNORS_IDLE, assignors=names)
@@ -287,7 +334,8 @@ class MemberObserver:
     def coordinator_connected(self, *, node_id: int, host: str, port: int) -> None:
         """The coordinator's connection is up."""
         self.lookup_failure = None
-        self.log(logging.INFO, LogEvent.COORDINATOR_CONNECTED, node=f"{host}:{port} (node {node_id})")
+        self._coordinator = f"{host}:{port} (node {node_id})"
+        self.log(logging.INFO, LogEvent.COORDINATOR_CONNECTED, node=self._coordinator)
         self._write("coordinator_found", node_id=node_id, host=host, port=port)
 
     def coordinator_lost(self, reason: str) -> None:
@@ -298,6 +346,8 @@ class MemberObserver:
     def listener(self, name: str, partitions: Iterable[TopicIdPartition]) -> Iterator[None]:
         """Cover one listener call: *name* is ``assigned``, ``revoked`` or ``lost``."""
         text = describe_partitions(partitions)
+        if LOGGER.isEnabledFor(logging.INFO):
+            self.log(logging.INFO, _MOVES[name], **_named(tip.topic_partition for tip in partitions))
         began = time.perf_counter()
         try:
             parent = None if name == "lost" else self._rebalance
@@ -306,19 +356,48 @@ class MemberObserver:
         except BaseException as error:
             self._note(error)
             callback = f"on_partitions_{name}"
-            listed = _listed(partitions)
-            self.log(logging.WARNING, LogEvent.LISTENER_FAILED, callback=callback, partitions=listed, error=repr(error))
-            self._write("listener_failed", callback=callback, partitions=listed, error=repr(error))
+            named = _named(tip.topic_partition for tip in partitions)
+            self.log(logging.WARNING, LogEvent.LISTENER_FAILED, callback=callback, **named, error=repr(error))
+            self._write("listener_failed", callback=callback, partitions=_listed(partitions), error=repr(error))
             raise
         ms = (time.perf_counter() - began) * 1_000
         self._metrics.measure(f"kafka.consumer.partition.{name}.latency", ms)
         self._write(f"partitions_{name}", partitions=_listed(partitions), duration_ms=round(ms, 3))
 
-    def fetching_started(self, positions: Mapping[TopicIdPartition, OffsetAndMetadata]) -> None:
-        """Records of these partitions are read from these offsets on."""
+    def fetching_started(
+        self,
+        positions: Mapping[TopicIdPartition, OffsetAndMetadata],
+        starts: Mapping[TopicIdPartition, Start],
+    ) -> None:
+        """Records of these partitions are read from these offsets on, for these reasons."""
+        if LOGGER.isEnabledFor(logging.INFO):
+            self._tell_starts(positions, starts)
         self._write(
             "fetching_started", positions={str(p): position.offset for p, position in sorted(positions.items())}
         )
+
+    def _tell_starts(
+        self,
+        positions: Mapping[TopicIdPartition, OffsetAndMetadata],
+        starts: Mapping[TopicIdPartition, Start],
+    ) -> None:
+        alike: dict[tuple[StartReason, str | None], list[TopicIdPartition]] = {}
+        for partition, start in starts.items():
+            alike.setdefault((start.reason, start.policy), []).append(partition)
+        for (reason, policy), its in alike.items():
+            if reason is StartReason.GOES_ON:
+                continue  # where it goes on was never left
+            offsets = {tip.topic_partition: positions[tip] for tip in its}
+            lost = {tip.topic_partition: at for tip in its if (at := starts[tip].lost_offset) is not None}
+            more: dict[str, Any] = {} if policy is None else {"reset": policy}
+            if lost:
+                more["lost_offsets"] = {str(partition): lost[partition] for partition in sorted(lost)[:_SHOWN]}
+            self.log(logging.INFO, LogEvent.READING_FROM, reason=reason.value, **more, **_where(offsets))
+
+    def sought(self, positions: Mapping[NamedPartition, OffsetAndMetadata]) -> None:
+        """seek() moved partitions that were being read already."""
+        if LOGGER.isEnabledFor(logging.INFO):
+            self.log(logging.INFO, LogEvent.READING_FROM, reason=StartReason.SOUGHT.value, **_where(positions))
 
     def commit_ended(
         self, offsets: Mapping[NamedPartition, OffsetAndMetadata], error: Exception | None, *, automatic: bool
@@ -330,7 +409,9 @@ class MemberObserver:
             self._trace_automatic_commit(offsets, error)
         if automatic and error is not None:
             # No call waits for this commit, so only the log shows it.
-            self.log(logging.WARNING, LogEvent.AUTO_COMMIT_FAILED, offsets=_offsets(offsets), error=error)
+            self.log(logging.WARNING, LogEvent.AUTO_COMMIT_FAILED, **_where(offsets), error=error)
+        elif error is not None:
+            self.log(logging.INFO, LogEvent.COMMIT_FAILED, **_where(offsets), error=error)
         listed = _offsets(offsets)
         if error is None:
             self._write("commit_done", offsets=listed)
@@ -358,7 +439,7 @@ class MemberObserver:
     def commit_gave_up(self, offsets: Mapping[NamedPartition, OffsetAndMetadata]) -> None:
         """A commit inside on_partitions_revoked went on without these: their topics do not exist any more."""
         reason = "the topic does not exist any more"
-        self.log(logging.WARNING, LogEvent.COMMIT_GAVE_UP, offsets=_offsets(offsets), error=reason)
+        self.log(logging.WARNING, LogEvent.COMMIT_GAVE_UP, **_where(offsets), error=reason)
         self._write("commit_failed", offsets=_offsets(offsets), error=reason)
 
     def _trace_automatic_commit(
@@ -378,7 +459,7 @@ class MemberObserver:
 
     def poll_missed(self, *, silent_ms: int | None) -> None:
         """The application was not inside poll() for *silent_ms*, longer than max.poll.interval.ms."""
-        late_ms = None if silent_ms is None else max(0, silent_ms - self._max_poll_interval_ms)
+        late_ms = None if silent_ms is None else max(0, silent_ms - self.max_poll_interval_ms)
         self._write("poll_interval_exceeded", late_ms=late_ms)
 
     def surfaced(self, error: Exception) -> None:
@@ -391,6 +472,11 @@ class MemberObserver:
         self._note(error)
         self.log(logging.ERROR, LogEvent.FAILED, error=error)
         self._write("member_failed", error=f"{type(error).__name__}: {error}")
+
+    def group_left(self, reason: str) -> None:
+        """The member is outside its group now."""
+        self.departure = reason
+        self.log(logging.INFO, LogEvent.LEFT, reason=reason)
 
     def left(self) -> None:
         """The leave was answered, or will not be."""
@@ -458,3 +544,15 @@ def _offsets(offsets: Mapping[NamedPartition, OffsetAndMetadata]) -> dict[str, J
 
 def _listed(partitions: Iterable[TopicIdPartition]) -> list[JsonValue]:
     return [str(partition) for partition in sorted(partitions)]
+
+
+def _named(partitions: Iterable[NamedPartition]) -> dict[str, Any]:
+    """The fields of a log event about any number of partitions."""
+    listed = list(partitions)
+    return {"partitions": shorten_partitions(listed), "count": len(listed)}
+
+
+def _where(offsets: Mapping[NamedPartition, OffsetAndMetadata]) -> dict[str, Any]:
+    """The same, with the offsets of the first partitions."""
+    shown = {str(partition): offsets[partition].offset for partition in sorted(offsets)[:_SHOWN]}
+    return {**_named(offsets), "offsets": shown}

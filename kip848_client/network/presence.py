@@ -29,6 +29,10 @@ class AppPresence:
         self.waited_ms: int = 0
         """How long poll() has waited and worked so far, without listeners."""
         self.entered_count: int = 0
+        self.gap_ms: int = 0
+        """How long the application was outside poll() before the last `enter`."""
+        self.listener_ms: int = 0
+        """The longest listener call since then."""
         self.longest_gap_ms: int = 0
         """The longest time between two starts of poll() since this was set to 0."""
         self._seen = (0, 0)
@@ -43,6 +47,9 @@ class AppPresence:
         """poll() began to wait or to work; while it does, it counts as being called."""
         if self.entered_ms is not None and now_ms - self.entered_ms > self.longest_gap_ms:
             self.longest_gap_ms = now_ms - self.entered_ms
+        moments = [ms for ms in (self._left_ms, self._moved_ms) if ms is not None]
+        self.gap_ms = now_ms - max(moments) if moments and not self._inside else 0
+        self.listener_ms = 0
         self.entered_count += 1
         self.entered_ms = now_ms
         self._inside += 1
@@ -74,8 +81,10 @@ class AppPresence:
             yield
         finally:
             self._inside = inside
+            took_ms = clock.now_ms() - began_ms
+            self.listener_ms = max(self.listener_ms, took_ms)
             if inside:
-                self.waited_ms -= clock.now_ms() - began_ms
+                self.waited_ms -= took_ms
 
     def silent_ms(self, now_ms: int) -> int | None:
         """How long ago the application left poll(), or None if it never was inside."""

@@ -17,6 +17,7 @@ import anyio.to_thread
 
 from kip848_client import ConsumerRebalanceListener
 from kip848_client.aio.consumer import AsyncConsumer, AsyncConsumerRebalanceListener
+from kip848_client.common.clock import Clock
 from kip848_client.config import ConfigValue
 from kip848_client.journal import Journal
 
@@ -28,7 +29,7 @@ class BlockingConsumer:
 
     Args:
         portal: into the event loop.
-        config, journal: as for `Consumer`.
+        config, journal, clock: as for `Consumer`.
     """
 
     def __init__(
@@ -37,12 +38,13 @@ class BlockingConsumer:
         config: Mapping[str, ConfigValue],
         *,
         journal: Journal | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self._portal = portal
         on_commit = config.get("on_commit")
         if callable(on_commit):
             config = {**config, "on_commit": _in_thread(on_commit)}
-        self.awaited = AsyncConsumer(config, journal=journal)
+        self.awaited = AsyncConsumer(config, journal=journal, clock=clock)
 
     def subscribe(
         self, topics: Any, listener: ConsumerRebalanceListener | None = None, **callbacks: Callable[..., object] | None

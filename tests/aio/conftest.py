@@ -10,11 +10,11 @@ import anyio.from_thread
 import pytest
 
 from tests.aio.blocking import BlockingConsumer
-from tests.interop.client.conftest import broker, make_consumer, produce
+from tests.interop.client.conftest import broker, lines, make_consumer, produce
 
 LOOPS = ["asyncio", "trio"]
 
-__all__ = ["broker", "make_consumer", "produce"]
+__all__ = ["broker", "lines", "make_consumer", "produce"]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -18,6 +18,7 @@ from tests.interop.client import (
     test_consuming,
     test_handing_over,
     test_lifecycle,
+    test_logs,
     test_pausing,
     test_porting,
     test_rebalancing,
@@ -40,6 +41,7 @@ CROSSING: Final[dict[ModuleType, tuple[str, ...]]] = {
         "without_a_reset_policy_the_application_is_told",
         "poll_without_a_subscription_says_what_is_missing",
     ),
+    test_logs: ("the_log_of_a_new_user_on_a_full_topic_answers_why_nothing_is_read",),
     test_pausing: ("records_of_a_resumed_partition_keep_their_order",),
     test_values: (
         "a_failing_deserialiser_raises_and_keeps_the_position",

@@ -12,11 +12,17 @@ import pytest
 from kip848_client import Consumer, EmbeddedBroker, TopicPartition
 from kip848_client.common.clock import ManualClock
 from kip848_client.common.logs import LogEvent, log_event
-from kip848_client.common.model import BrokerNode, NamedPartition, OffsetAndMetadata, TopicIdPartition
+from kip848_client.common.model import (
+    BrokerNode,
+    NamedPartition,
+    OffsetAndMetadata,
+    TopicIdPartition,
+    shorten_partitions,
+)
 from kip848_client.common.telemetry import ClientMetrics
 from kip848_client.errors import ErrorCode, Kip848Error
 from kip848_client.journal import MemoryJournal
-from kip848_client.member.core.events import ConnectCoordinator
+from kip848_client.member.core.events import ConnectCoordinator, Start, StartReason
 from kip848_client.member.core.states import Phase
 from kip848_client.member.core.statistics import Statistics
 from kip848_client.network.observer import MemberObserver
@@ -190,6 +196,45 @@ def test_a_failed_automatic_commit_is_logged(
 
     assert caplog.text.count("member.auto_commit_failed") == 1
     assert [event.event for event in journal.events] == ["commit_failed", "commit_failed", "commit_done"]
+
+
+def test_ten_thousand_partitions_are_one_short_line_each_time(
+    observer: MemberObserver, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A line of 200 kB at each rebalance would bury the log, or be cut off by what collects it."""
+    many = [TopicIdPartition("orders", number, UUID(int=1)) for number in range(10_000) if number != 5_000]
+    offsets = {tip: OffsetAndMetadata(7) for tip in many}
+    named = {tip.topic_partition: at for tip, at in offsets.items()}
+    with caplog.at_level(logging.INFO, logger="kip848_client"):
+        with observer.listener("assigned", many):
+            pass
+        with pytest.raises(OSError), observer.listener("revoked", many):
+            raise OSError
+        observer.fetching_started(offsets, {tip: Start(StartReason.OUT_OF_RANGE, "latest", 3) for tip in many})
+        observer.sought(named)
+        observer.commit_ended(named, Kip848Error("refused"), automatic=True)
+        observer.commit_ended(named, Kip848Error("refused"), automatic=False)
+        observer.commit_gave_up(named)
+
+    assert len(caplog.records) == 8
+    for record in caplog.records:
+        assert "partitions=orders-[0-4999,5001-9999] count=9999" in record.getMessage()
+        assert len(record.getMessage()) < 700
+    assert caplog.records[3].lost_offsets["orders-9"] == 3  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "text"),
+    [
+        ([], "none"),
+        ([3], "t-3"),
+        ([1, 0, 2, 9, 2], "t-[0-2,9]"),
+        (range(0, 40, 2), "t-[0,2,4,6,8,10,12,14,16,18,... 10 more]"),
+    ],
+)
+def test_numbers_of_partitions_are_shortened(numbers: list[int], text: str) -> None:
+    """What a person reads at a glance, and never more than that."""
+    assert shorten_partitions(NamedPartition("t", number) for number in numbers) == text
 
 
 def test_no_broker_within_reach_is_one_event_until_one_is(observer: MemberObserver, journal: MemoryJournal) -> None:

@@ -10,6 +10,7 @@ import confluent_kafka
 
 from kip848_client import Consumer, ConsumerRebalanceListener, Message, SubscriptionPattern
 from kip848_client import TopicPartition as PublicPartition
+from kip848_client.common.clock import SystemClock
 from kip848_client.common.model import NamedPartition
 from kip848_client.config import ConfigValue
 from tests.support.waiting import TIMEOUT_S
@@ -55,6 +56,16 @@ def key(message: confluent_kafka.Message) -> Key:
     assert partition is not None
     assert offset is not None
     return topic, partition, offset
+
+
+class ClockAhead(SystemClock):
+    """Runs as the machine's, and jumps when a test says so."""
+
+    ahead_ms = 0
+
+    def now_ms(self) -> int:
+        """The machine's, and the jumps."""
+        return super().now_ms() + self.ahead_ms
 
 
 class Driven(Protocol):

@@ -358,6 +358,8 @@ class TranscriptConsumer:
                 self.post(assignor_events.OnAssignmentDone(call_id))
             case assignor_events.AssignorFailed(error=error):
                 self._say(f"assignor failed: {_error_text(error)}")
+            case events.GroupLeft():
+                pass  # the change of the state says it
             case assignor_events.AssignorsUnsupported():
                 self._say("the coordinator has no client-side assignment")
             case _:

@@ -23,6 +23,7 @@ from kip848_client.errors import (
     AuthenticationError,
     IllegalStateError,
     Kip848Error,
+    MaxPollExceededError,
     OtherClusterError,
     RequestTimeoutError,
 )
@@ -34,10 +35,12 @@ from kip848_client.member.core.events import (
     LosePartitions,
     PausePartitions,
     RevokePartitions,
+    Start,
     StartFetching,
     StopFetching,
     SurfaceError,
 )
+from kip848_client.member.core.failures import late_poll
 from kip848_client.network.presence import AppPresence
 from kip848_client.network.queues import AppQueue
 
@@ -125,6 +128,8 @@ class AppThread:
         self._clock: Final = clock
         self.errors: Final[deque[Kip848Error]] = deque()
         """Errors for the application that were not raised yet, oldest first."""
+        self.for_poll: Final[list[Kip848Error]] = []
+        """Those of them that came from the member, and not from a call of the application: poll() raises them."""
         self.on_refused: Callable[[], None] = lambda: None
         """Called once when brokers refuse the credentials, so that librdkafka stops using them as well."""
         self.fatal: Kip848Error | None = None
@@ -136,6 +141,8 @@ class AppThread:
         """Called before each wait; an exception of it ends the call as a KeyboardInterrupt there would."""
         self.stored: Callable[[], Mapping[NamedPartition, OffsetAndMetadata]] | None = None
         """Offsets that the application stored, with `enable.auto.offset.store=false`; see `committable`."""
+        self.starts: Final[dict[NamedPartition, Start]] = {}
+        """Why each partition was begun where it was; may have partitions that are not read any more."""
         self._queue = queue
         self._reported: AppPolled | None = None
         self._failures = 0
@@ -261,7 +268,7 @@ class AppThread:
         )
         failure.__cause__ = error
         self.fatal = failure
-        self.errors.append(failure)
+        self._keep_for_poll(failure)
         self._listeners.observer.failed(failure)
         self._manager.leave_without_listeners()
 
@@ -282,6 +289,7 @@ class AppThread:
         self.run_commit_callbacks()
         errors = list(self.errors)
         self.errors.clear()
+        self.for_poll.clear()
         for error in errors[1:]:
             self._listeners.observer.log(logging.WARNING, LogEvent.ERROR_DROPPED, error=error)
         if errors:
@@ -292,11 +300,12 @@ class AppThread:
         match effect:
             case PausePartitions(partitions=partitions):
                 self._records.hold(tip.topic_partition for tip in partitions)
-            case StartFetching(positions=positions, committed=committed):
+            case StartFetching(positions=positions, committed=committed, starts=starts):
                 self._records.start(positions)
+                self.starts.update({tip.topic_partition: start for tip, start in starts.items()})
                 self._commits.committed.update({tip.topic_partition: positions[tip] for tip in committed})
             case StopFetching(partitions=partitions):
-                self._records.stop(tip.topic_partition for tip in partitions)
+                self._stop(tip.topic_partition for tip in partitions)
             case AssignPartitions(partitions=partitions):
                 # Before the offsets are fetched, so that the first fetch need not wait for the topics' metadata.
                 self._records.warm({tip.topic for tip in partitions})
@@ -304,21 +313,44 @@ class AppThread:
             case RevokePartitions() | LosePartitions():
                 self._run_listener(effect)
             case SurfaceError(error=error):
-                self.errors.append(error)
+                self._keep_for_poll(self._told_now(error) if isinstance(error, MaxPollExceededError) else error)
             case Fail(error=error):
                 self.fatal = error
-                self.errors.append(error)
+                self._keep_for_poll(error)
                 if isinstance(error, (AuthenticationError, OtherClusterError)):
                     self.on_refused()
             case _:
                 assert_never(effect)
+
+    def _keep_for_poll(self, error: Kip848Error) -> None:
+        self.errors.append(error)
+        self.for_poll.append(error)
+
+    def _told_now(self, error: MaxPollExceededError) -> MaxPollExceededError:
+        """*error* with the time that has passed by now: the member made it when the limit was reached."""
+        observer, presence = self._listeners.observer, self.presence
+        limit_ms = observer.max_poll_interval_ms
+        if max(presence.gap_ms, presence.listener_ms) <= limit_ms:
+            return error
+        return late_poll(
+            silent_ms=presence.gap_ms,
+            limit_ms=limit_ms,
+            group_id=observer.group_id,
+            listener_ms=0 if presence.gap_ms > limit_ms else presence.listener_ms,
+        )
+
+    def _stop(self, partitions: Iterable[NamedPartition]) -> None:
+        gone = list(partitions)
+        self._records.stop(gone)
+        for partition in gone:
+            self.starts.pop(partition, None)
 
     def _run_listener(self, effect: ListenerEffect) -> None:
         gone = [tip.topic_partition for tip in effect.partitions]
 
         def stop_fetching() -> None:
             self._manager.home.check()  # the listener may have called fork(), and returned in the child
-            self._records.stop(gone)
+            self._stop(gone)
 
         with self.presence.outside(self._clock):
             error = self._listeners.run(effect, stop_fetching=stop_fetching)
@@ -398,4 +430,6 @@ class AppThread:
 
     def _check_thread(self) -> None:
         if not self._manager.alive and not self._queue and not self.errors:
-            raise IllegalStateError("the heartbeat thread has ended; close this consumer and make a new one")
+            crashed = self._manager.crashed
+            why = "" if crashed is None else f" with {crashed!r}"
+            raise IllegalStateError(f"the heartbeat thread has ended{why}; close this consumer and make a new one")

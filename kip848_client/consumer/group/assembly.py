@@ -76,6 +76,7 @@ def build_group_member(
         clock=clock,
         journal=journal or NullJournal(),
         max_poll_interval_ms=config.max_poll_interval_ms,
+        settings=_log_settings(config),
         own_assignors=[own.name for own in config.local_assignors.assignors if own.name not in BUILT_IN],
     )
     app_queue: AppQueue[AppEffect] = AppQueue()
@@ -139,6 +140,18 @@ def build_group_member(
         auto_commit=config.auto_commit_interval_ms is not None,
         assignors=FirstDescription(runner, timeout_s=local.timeout_ms / 1_000) if local.assignors else None,
     )
+
+
+def _log_settings(config: ConsumerConfig) -> dict[str, object]:
+    """What the log says about a member that has joined."""
+    given: dict[str, object] = {"protocol": config.protocol}
+    if config.protocol == GroupProtocol.CLASSIC.value:
+        given["heartbeat_interval_ms"] = config.heartbeat_interval_ms
+    elif config.group_remote_assignor is not None:
+        given["assignor"] = config.group_remote_assignor
+    if config.group_instance_id is not None:
+        given["instance_id"] = config.group_instance_id
+    return given
 
 
 def member_config(config: ConsumerConfig, *, member_id: str) -> MemberConfig:

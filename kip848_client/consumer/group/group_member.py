@@ -129,6 +129,12 @@ class GroupMember:
         return sorted(self.view.lost(partitions) if self._manual is None else set(partitions) - self._manual.keys())
 
     @property
+    def why_gone(self) -> str:
+        """Why the member is outside its group, in brackets after a blank; empty while it is in it."""
+        departure = self.listeners.observer.departure
+        return f" (it left its group: {departure})" if departure and not self._manual else ""
+
+    @property
     def wants_records(self) -> bool:
         """Whether anything is subscribed to or assigned."""
         return bool(self._subscription) or bool(self._manual)
@@ -376,7 +382,8 @@ class GroupMember:
             before_commit: corrects the positions; if it raises, nothing is committed automatically.
 
         Returns:
-            The exceptions of the steps, oldest first; every step ran all the same.
+            The exceptions of the steps, oldest first; every step ran all the same. What a poll() would have raised is
+            logged instead.
         """
         if self._closed:
             return []
@@ -399,10 +406,14 @@ class GroupMember:
         if self._assignors is not None:
             self._guard(errors, self._assignors.runner.stop)
         self._guard(errors, release)
-        errors.extend(error for error in self.thread.errors if error is not self.thread.fatal)
+        for error in self.thread.errors:
+            if not any(error is one for one in self.thread.for_poll):
+                errors.append(error)
+            elif error is not self.thread.fatal or not self.thread.fatal_raised:
+                # close() stands in a finally clause, or ends a with block: it must not hide what is raised there.
+                self.listeners.observer.log(logging.WARNING, LogEvent.ERROR_DROPPED, error=error)
         self.thread.errors.clear()
-        if self.thread.fatal is not None and not self.thread.fatal_raised:
-            errors.insert(0, self.thread.fatal)
+        self.thread.for_poll.clear()
         return errors
 
     def _commit_before_leaving(self, until_s: float, before: Callable[[], None] | None = None) -> None:

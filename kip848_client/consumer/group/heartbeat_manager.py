@@ -45,6 +45,7 @@ from kip848_client.member.core.events import (
     DescribeTopics,
     Destination,
     Fail,
+    GroupLeft,
     HandOverFailed,
     LeaveDone,
     LeaveRequested,
@@ -389,6 +390,7 @@ class HeartbeatRequestManager:
         effects = self._member.step(event, now_ms=self._clock.now_ms())
         self._observer.stepped(self._member.statistics)
         moved = False
+        self._observer.known_as(self._member.view().member_id)
         for effect in effects:
             moved = self._perform(effect) or moved
         view = self._member.view()
@@ -443,6 +445,9 @@ class HeartbeatRequestManager:
             case GroupRestless(text=text):
                 self._observer.group_restless(text)
                 return False
+            case GroupLeft(reason=reason):
+                self._observer.group_left(reason)
+                return False
             case HandOverFailed(reason=reason):
                 self._observer.hand_over_failed(reason)
                 return False
@@ -452,8 +457,8 @@ class HeartbeatRequestManager:
                 if isinstance(error, MaxPollExceededError):
                     self._observer.poll_missed(silent_ms=self._presence.silent_ms(self._clock.now_ms()))
                 self._observer.surfaced(error)
-            case StartFetching(positions=positions):
-                self._observer.fetching_started(positions)
+            case StartFetching(positions=positions, starts=starts):
+                self._observer.fetching_started(positions, starts)
             case RevokePartitions() | AssignPartitions() | LosePartitions() | PausePartitions() | StopFetching():
                 pass
             case _:

@@ -75,8 +75,8 @@ class Transaction:
         if taken_away:
             self.abort()
             raise TransactionAbortedError(
-                f"the transaction was aborted: {describe_partitions(taken_away)} went to other members after their "
-                "records were read here; they are read again there, and the others here"
+                f"the transaction was aborted: {describe_partitions(taken_away)} were taken from this consumer"
+                f"{consumer._group.why_gone} after their records were read here; their next owner reads them again"
             )
         try:
             self.calls.end([public(name, at) for name, at in sorted(moved.items())], metadata)

@@ -27,7 +27,7 @@ from collections.abc import Callable
 from typing import Final
 
 from kip848_client.assignors.client.classic import EAGER
-from kip848_client.common.error_codes import ErrorCode
+from kip848_client.common.error_codes import ErrorCode, error_name
 from kip848_client.common.model import NO_EPOCH, ZERO_UUID, NamedPartition, Subscription, TopicIdPartition
 from kip848_client.common.patterns import compiled
 from kip848_client.errors import Kip848Error, error_for_code
@@ -270,7 +270,7 @@ class ClassicProtocol(GroupPart, RunOwner, RoundOwner, ExitOwner):
         by_coordinator = "" in {self._last_leader, self._round.leader}
         stayed = standing.is_certain if by_coordinator else context.epoch in {before, before + 1}
         if context.owned and not stayed:
-            self.removed(keep_id=True)
+            self.removed("the group has gone on without it", keep_id=True)
             return False
         self._last_leader = self._round.leader
         standing.joined(self._round.sent_ms)
@@ -334,8 +334,8 @@ class ClassicProtocol(GroupPart, RunOwner, RoundOwner, ExitOwner):
         elif subscription.pattern is not None:
             self._topics.watch(frozenset(), known={}, pattern=subscription.pattern, matched=self._matched)
 
-    def removed(self, *, keep_id: bool) -> None:
-        self.exit.removed(keep_id=keep_id)
+    def removed(self, why: str, *, keep_id: bool) -> None:
+        self.exit.removed(why, keep_id=keep_id)
 
     def fail(self, error: Kip848Error) -> None:
         self.exit.fail(error)
@@ -442,7 +442,7 @@ class ClassicProtocol(GroupPart, RunOwner, RoundOwner, ExitOwner):
                 if number == self._round.number:
                     self._generation_refused()
             case ClassicErrorClass.LOST_ID:
-                self.removed(keep_id=False)
+                self.removed(error_name(code), keep_id=False)
             case ClassicErrorClass.RETRY:
                 self._heartbeats.failed()
             case ClassicErrorClass.REDISCOVER:
@@ -467,7 +467,7 @@ class ClassicProtocol(GroupPart, RunOwner, RoundOwner, ExitOwner):
             # The answer to the JoinGroup may be on its way, on the other connection, with the next generation.
             self._overtaken = waiting
         else:
-            self.removed(keep_id=True)
+            self.removed(error_name(ErrorCode.ILLEGAL_GENERATION), keep_id=True)
 
     def _beat_failed(self, failure: RequestFailed) -> None:
         self._heartbeats.ended()

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from kip848_client.common.error_codes import ErrorCode
-from kip848_client.errors import Kip848Error, ProtocolError, error_for_code
+from kip848_client.errors import Kip848Error, ProtocolError, error_for_code, error_name
 from kip848_client.member.classic.classic_errors import (
     ClassicErrorClass,
     fatal_error,
@@ -106,8 +106,12 @@ class RoundOwner(ABC):
         """The leader's assignment came."""
 
     @abstractmethod
-    def removed(self, *, keep_id: bool) -> None:
-        """The coordinator does not know the member or its generation."""
+    def removed(self, why: str, *, keep_id: bool) -> None:
+        """The coordinator does not know the member or its generation.
+
+        Args:
+            why: what it answered.
+        """
 
     @abstractmethod
     def fail(self, error: Kip848Error) -> None:
@@ -258,7 +262,7 @@ class JoinRound:
         self._discovery.proven()
         self._ids_given = 0
         if response.generation_id <= 0:
-            self._owner.removed(keep_id=True)
+            self._owner.removed("its JoinGroup was answered without a generation", keep_id=True)
             return
         offered = {assignor.name for assignor in context.config.client_assignors}
         if response.protocol_type not in {None, CONSUMER_PROTOCOL} or response.protocol_name not in offered:
@@ -361,7 +365,7 @@ class JoinRound:
             case ClassicErrorClass.LATER_ROUND:
                 self.start("SyncGroup failed", delayed=True)
             case ClassicErrorClass.LOST_GENERATION | ClassicErrorClass.LOST_ID:
-                self._owner.removed(keep_id=error_class is ClassicErrorClass.LOST_GENERATION)
+                self._owner.removed(error_name(code), keep_id=error_class is ClassicErrorClass.LOST_GENERATION)
             case ClassicErrorClass.SURFACE_ROUND:
                 text = f"group {context.config.group_id!r}: the coordinator could not complete the rebalance"
                 if self._assignments:

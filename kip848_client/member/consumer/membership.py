@@ -254,7 +254,7 @@ class Membership(ExitOwner):
                 self._heartbeats.failed(at_once=True)
                 self._context.lose_link(link)
             case HeartbeatErrorClass.FENCED:
-                self.exit.removed()
+                self.exit.removed(f"{error_name(code)} {message}".rstrip())
             case HeartbeatErrorClass.SURFACE:
                 self._heartbeats.failed()
                 self._surface(code, message)

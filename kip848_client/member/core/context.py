@@ -17,6 +17,7 @@ from kip848_client.member.core.backoff import Backoff
 from kip848_client.member.core.events import (
     AssignPartitions,
     Destination,
+    GroupLeft,
     LosePartitions,
     MemberEffect,
     RequestFailed,
@@ -25,6 +26,7 @@ from kip848_client.member.core.events import (
     StateChanged,
     SurfaceError,
 )
+from kip848_client.member.core.failures import poll_missed
 from kip848_client.member.core.settings import MemberConfig
 from kip848_client.member.core.states import WITH_EPOCH, Phase, Trigger, move
 from kip848_client.member.core.statistics import Statistics
@@ -83,6 +85,12 @@ class Context:
         """Send the next heartbeat at once, because its answer has news. `commits` and `offset_fetches` set it when a
         member id or epoch was refused, `assignor_round` when a target was installed; sending a heartbeat clears it."""
         self.closing = False
+        self.polled_ms = 0
+        """When the application was last known to be inside poll()."""
+        self.departure: str | None = None
+        """Why the member was last outside its group; None if it never left one."""
+        self.poll_missed = False
+        """It is outside because poll() was not called for max.poll.interval.ms."""
         self.fatal_error: Kip848Error | None = None
 
         self.owned: frozenset[TopicIdPartition] = frozenset()
@@ -160,6 +168,25 @@ class Context:
     def committable(self) -> dict[NamedPartition, OffsetAndMetadata]:
         """Offsets that an automatic commit sends."""
         return self.consumed if self.stored is None else self.stored
+
+    # --- leaving
+
+    def left_group(self, reason: str, *, poll_missed: bool = False) -> None:
+        """The member is in the group no more.
+
+        Args:
+            reason: in words that go on "the member is not in the group: ...".
+            poll_missed: poll() was not called for max.poll.interval.ms.
+        """
+        self.departure, self.poll_missed = reason, poll_missed
+        self.emit(GroupLeft(reason))
+
+    @property
+    def why_outside(self) -> str:
+        """Why the member is not in its group now; of one that did not poll with the time until now."""
+        if self.poll_missed:
+            return poll_missed(silent_ms=self.now_ms - self.polled_ms, limit_ms=self.config.max_poll_interval_ms)
+        return self.departure or "it has not joined yet, which poll() does"
 
     # --- effects
 

@@ -406,6 +406,34 @@ class LosePartitions(msgspec.Struct, frozen=True):
     partitions: frozenset[TopicIdPartition]
 
 
+class StartReason(enum.Enum):
+    """Why a partition is read from just there."""
+
+    COMMITTED = "committed offset"
+    NOTHING_COMMITTED = "nothing committed"
+    PARTITION_IS_NEW = "nothing committed, and the partition is new"
+    """It appeared while the member was subscribed: auto.offset.reset.new.partitions holds."""
+    OUT_OF_RANGE = "out of range"
+    """There is no record at the offset where it was to go on."""
+    SOUGHT = "seek()"
+    ASSIGNED = "assign()"
+    """assign() was given an offset."""
+    GOES_ON = "the revocation was called off"
+
+
+class Start(msgspec.Struct, frozen=True):
+    """Why a partition is read from just there.
+
+    Args:
+        policy: the reset policy that chose the offset (``earliest``, ``latest``, ``by_duration:PT3600S``), or None.
+        lost_offset: of OUT_OF_RANGE: the offset that has no record.
+    """
+
+    reason: StartReason = StartReason.COMMITTED
+    policy: str | None = None
+    lost_offset: int | None = None
+
+
 class StartFetching(msgspec.Struct, frozen=True):
     """Application thread: fetch these partitions from these positions (absolute offsets).
 
@@ -413,10 +441,12 @@ class StartFetching(msgspec.Struct, frozen=True):
 
     Args:
         committed: those of them whose position is the group's committed offset.
+        starts: why each is read from there.
     """
 
     positions: Mapping[TopicIdPartition, OffsetAndMetadata]
     committed: frozenset[TopicIdPartition] = frozenset()
+    starts: Mapping[TopicIdPartition, Start] = msgspec.field(default_factory=dict)
 
 
 class StopFetching(msgspec.Struct, frozen=True):
@@ -480,6 +510,12 @@ class StateChanged(msgspec.Struct, frozen=True):
     member_epoch: int
 
 
+class GroupLeft(msgspec.Struct, frozen=True):
+    """Anywhere: the member has left its group, or was removed from it. For logs and errors."""
+
+    reason: str
+
+
 class HandOverFailed(msgspec.Struct, frozen=True):
     """Anywhere: the member revokes its partitions although the others may not be ready. For logs."""
 
@@ -504,6 +540,7 @@ MemberEffect: TypeAlias = (
     | SurfaceError
     | Fail
     | StateChanged
+    | GroupLeft
     | HandOverFailed
     | AssignorEffect
 )

@@ -31,7 +31,7 @@ from typing import Final
 import msgspec
 
 from kip848_client.common.model import Subscription
-from kip848_client.errors import Kip848Error, MaxPollExceededError
+from kip848_client.errors import Kip848Error
 from kip848_client.member.core.context import Context
 from kip848_client.member.core.discovery import Discovery
 from kip848_client.member.core.events import (
@@ -43,6 +43,7 @@ from kip848_client.member.core.events import (
     PausePartitions,
     RevokePartitions,
 )
+from kip848_client.member.core.failures import late_poll, poll_missed
 from kip848_client.member.core.states import FATAL, LEAVING, MEMBER, RELEASING, Phase
 from kip848_client.member.group.runs import Run, Runs
 from kip848_client.member.offsets.positions import Positions
@@ -111,7 +112,6 @@ class GroupExit:
         self._reconciler: Final = reconciler
         self._positions: Final = positions
         self._owner: Final = owner
-        self._last_poll_ms = 0
         self.removals: int = 0
         """How often in a row the member was removed. The protocol resets it."""
 
@@ -130,7 +130,7 @@ class GroupExit:
         """Go on with a leave; while there is none, have the member woken for `check_poll_timer`."""
         context = self._context
         if context.phase in MEMBER:
-            context.wake_at(self._last_poll_ms + context.config.max_poll_interval_ms + 1)
+            context.wake_at(self._context.polled_ms + context.config.max_poll_interval_ms + 1)
         elif context.phase is Phase.LEAVE_DUE:
             self._send_leave()
         if not self._waiters or context.phase in LEAVING:
@@ -231,10 +231,21 @@ class GroupExit:
             return
         context.move("left")
         self._left()
+        context.left_group(self._reason(told=request is not Unsent.NOT_NEEDED))
         if request is Unsent.NOT_NEEDED:
             self._leave_ended()
         else:
             self._leave_request = request
+
+    def _reason(self, *, told: bool) -> str:
+        """Why the member leaves, for the log; *told* is whether the coordinator hears of it."""
+        reason = "the consumer is being closed" if self._context.closing else "the consumer unsubscribed"
+        kept = "its partitions go to others only when its session has ended"
+        if not told:
+            return f"{reason}, and the coordinator is not told: {kept}"
+        if self._context.config.instance_id is not None and self._mode is not LeaveMode.LEAVE_GROUP:
+            return f"{reason}, and as a static member keeps its place: {kept}"
+        return reason
 
     def _left(self) -> None:
         """The member has left; the move was made. It owns nothing, and answers in flight are ignored."""
@@ -261,17 +272,24 @@ class GroupExit:
 
     # --- removed, failed, too late
 
-    def removed(self, *, keep_id: bool = True) -> None:
-        """The coordinator removed the member."""
+    def removed(self, why: str, *, keep_id: bool = True) -> None:
+        """The coordinator removed the member.
+
+        Args:
+            why: what it answered.
+        """
         context = self._context
+        reason = f"the coordinator removed the member: {why}"
         if context.phase in MEMBER:
             context.move("fenced")
+            context.left_group(reason)
             self.removals += 1
             self._begin_release(epoch=0, keep_id=keep_id)
         elif context.phase in LEAVING:
             # The revoked callback ran or runs, so nothing is lost, and there is no membership left to leave.
             context.move("fenced_while_leaving")
             self._left()
+            context.left_group(reason)
             self._leave_ended()
 
     def fail(self, error: Kip848Error) -> None:
@@ -292,7 +310,7 @@ class GroupExit:
 
     def seen_polling(self, at_ms: int) -> None:
         """The application was inside poll() at *at_ms*."""
-        self._last_poll_ms = max(self._last_poll_ms, at_ms)
+        self._context.polled_ms = max(self._context.polled_ms, at_ms)
 
     def polled(self) -> None:
         """poll() began."""
@@ -310,19 +328,17 @@ class GroupExit:
         """Leave the group if the application did not poll in time. Call this after `seen_polling`."""
         context = self._context
         limit_ms = context.config.max_poll_interval_ms
-        silent_ms = context.now_ms - self._last_poll_ms
+        silent_ms = context.now_ms - self._context.polled_ms
         if context.phase not in MEMBER or silent_ms <= limit_ms:
             return
         if self._discovery.known:
             # Before the lost callback, because the group must not wait for an application that hangs.
             self._owner.send_leave(LeaveMode.DEFAULT, reason="max.poll.interval.ms was exceeded", on_end=ignore_answer)
         context.move("poll_expired")
+        context.left_group(poll_missed(silent_ms=silent_ms, limit_ms=limit_ms), poll_missed=True)
         self._begin_release(epoch=self._owner.epoch_after_leave(LeaveMode.DEFAULT), keep_id=self._owner.keeps_member_id)
         context.surface(
-            MaxPollExceededError(
-                f"poll() was not called for {silent_ms} ms, max.poll.interval.ms is {limit_ms}: the member left group "
-                f"{context.config.group_id!r} and rejoins with the next poll(); poll more often, or raise the limit"
-            ),
+            late_poll(silent_ms=silent_ms, limit_ms=limit_ms, group_id=context.config.group_id),
             key="max.poll.interval.ms",
             every_ms=0,
         )

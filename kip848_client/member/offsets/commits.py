@@ -57,7 +57,7 @@ from kip848_client.member.core.events import (
     Destination,
     RequestFailed,
 )
-from kip848_client.member.core.failures import failure_error, is_passing
+from kip848_client.member.core.failures import POLL_ADVICE, failure_error, is_passing
 from kip848_client.member.core.settings import missing_permission
 from kip848_client.member.offsets.commit_requests import build_commit, first_part, read_commit
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
@@ -259,7 +259,9 @@ class Commits:
             return
         epoch = context.live_epoch
         if context.subscribed and epoch == NO_EPOCH:
-            self._end(commit, self._failed(commit, "this consumer is not a member of the group now", commit.last_error))
+            reason = f"this consumer is not a member of the group now: {context.why_outside}"
+            advice = POLL_ADVICE if context.poll_missed else ""
+            self._end(commit, self._failed(commit, reason, commit.last_error, advice=advice))
             return
         if context.link is None and context.closing:
             self._end(commit, self._failed(commit, "the consumer closes and no coordinator is known", None))
@@ -269,7 +271,10 @@ class Commits:
         if commit.kind not in _AUTOMATIC and (commit.incarnation != context.incarnation or commit.awaits_epoch):
             self._take_out_moved(commit)
             if not commit.offsets:
-                self._end(commit, self._failed(commit, "the partitions moved to another member", commit.last_error))
+                reason = "the partitions moved to another member"
+                if commit.incarnation != context.incarnation and context.departure is not None:
+                    reason += f" when this consumer was outside the group ({context.departure})"
+                self._end(commit, self._failed(commit, reason, commit.last_error))
                 return
         if context.link is not None and context.now_ms >= commit.backoff.ready_ms:
             self._send(commit)
@@ -445,9 +450,12 @@ class Commits:
             if commit.request_id is None and not commit.ended:
                 self._end(commit, error)  # `advance` reports it
 
-    def _failed(self, commit: _Commit, reason: str, cause: Kip848Error | None) -> CommitFailedError:
+    def _failed(
+        self, commit: _Commit, reason: str, cause: Kip848Error | None, *, advice: str = ""
+    ) -> CommitFailedError:
         what = describe_partitions(commit.unconfirmed().keys() | commit.moved)
-        error = CommitFailedError(f"offsets of {what} were not committed: {reason}; their records may be read again")
+        text = f"offsets of {what} were not committed: {reason}; their records may be read again"
+        error = CommitFailedError(f"{text}; {advice}" if advice else text)
         error.__cause__ = cause
         return error
 

@@ -47,7 +47,9 @@ from kip848_client.member.core.events import (
     OffsetsListed,
     PositionLost,
     RequestFailed,
+    Start,
     StartFetching,
+    StartReason,
     TopicsDescribed,
 )
 from kip848_client.member.core.failures import failure_error, is_passing
@@ -94,6 +96,8 @@ class _Slot(msgspec.Struct, eq=False):
     position: OffsetAndMetadata | None = None
     is_committed: bool = False
     """Whether `position` is the committed offset."""
+    start: Start = Start()
+    """Why `position` is what it is."""
     reset_to: int | ByDuration = LATEST_TIMESTAMP
     """A timestamp, or how old the first record may be."""
     lookup: Lookup | None = None
@@ -147,6 +151,8 @@ class Positions:
         """Pause partitions that are to be revoked. `release` resumes them at the application's position."""
         for partition in partitions:
             slot = self._slots[partition]
+            if slot.stage is _Stage.FETCHING:
+                slot.start = Start(StartReason.GOES_ON)
             if slot.stage in {_Stage.FETCHING, _Stage.START}:
                 slot.position = self._context.consumed.get(partition.topic_partition, slot.position)
             self._set(slot, _Stage.NOT_READY)
@@ -171,11 +177,14 @@ class Positions:
         self.drop(list(self._slots))
         self._listing.clear()
 
-    def seek(self, partition: NamedPartition, position: OffsetAndMetadata) -> None:
+    def seek(
+        self, partition: NamedPartition, position: OffsetAndMetadata, *, reason: StartReason = StartReason.SOUGHT
+    ) -> None:
         """Start there instead: an absolute offset, or -2 for the beginning and -1 for the end."""
         slot = self._by_name(partition)
         if slot is None:
             return
+        slot.start = Start(reason)
         if slot.stage is _Stage.NOT_READY:
             slot.position = position
         else:
@@ -194,6 +203,7 @@ class Positions:
             error = OffsetOutOfRangeError(event.partition, offset=event.position.offset)
             self._context.surface(error, key=event.partition)
         else:
+            slot.start = Start(StartReason.OUT_OF_RANGE, _policy_name(reset_to), event.position.offset)
             self._reset(slot, reset_to)
 
     def _policy(self, *, is_new: bool) -> int | ByDuration | None:
@@ -254,7 +264,8 @@ class Positions:
             for slot in ready.values():
                 self._set(slot, _Stage.FETCHING)
             committed = frozenset(partition for partition, slot in ready.items() if slot.is_committed)
-            self._context.emit(StartFetching(positions, committed))
+            starts = {partition: slot.start for partition, slot in ready.items()}
+            self._context.emit(StartFetching(positions, committed, starts))
         for slot in self._active.values():
             self._context.wake_at(slot.backoff.ready_ms)
 
@@ -296,7 +307,7 @@ class Positions:
             if key in result.failed:
                 failed.append(slot)
             elif (position := result.offsets.get(key)) is not None:
-                slot.position, slot.is_committed = position, True
+                slot.position, slot.is_committed, slot.start = position, True, Start()
                 self._set(slot, _Stage.START)
             else:
                 unset.append(slot)
@@ -316,6 +327,8 @@ class Positions:
             if reset_to is None:
                 nowhere.append(slot)
             else:
+                reason = StartReason.PARTITION_IS_NEW if is_new else StartReason.NOTHING_COMMITTED
+                slot.start = Start(reason, _policy_name(reset_to))
                 self._reset(slot, reset_to)
         if nowhere:
             self._retry(nowhere, _Stage.LOOK_UP)
@@ -404,3 +417,9 @@ class Positions:
         self._retry(self._listed(failure.request_id), _Stage.RESET)
         if not is_passing(failure):
             self._context.surface(failure_error(failure), key=("positions", failure.kind))
+
+
+def _policy_name(reset_to: int | ByDuration) -> str:
+    if isinstance(reset_to, ByDuration):
+        return f"by_duration:PT{reset_to.duration_ms / 1_000:g}S"
+    return "latest" if reset_to == LATEST_TIMESTAMP else "earliest"

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
 import pytest
 
 from kip848_client import Consumer, EmbeddedBroker
+from kip848_client.common.clock import Clock
+from kip848_client.common.logs import LogEvent
 from kip848_client.config import ConfigValue
 from kip848_client.errors import Kip848Error
 from kip848_client.journal import Journal
@@ -21,7 +24,7 @@ class MakeConsumer(Protocol):
     """Makes a consumer that is closed when the test ends."""
 
     def __call__(
-        self, group_id: str = "g", *, journal: Journal | None = None, **conf: ConfigValue
+        self, group_id: str = "g", *, journal: Journal | None = None, clock: Clock | None = None, **conf: ConfigValue
     ) -> DrivenConsumer: ...
 
 
@@ -44,6 +47,13 @@ def produce(broker: EmbeddedBroker) -> Iterator[Produce]:
 
 
 @pytest.fixture
+def lines(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[LogEvent], list[logging.LogRecord]]]:
+    """The lines of one event so far."""
+    with caplog.at_level(logging.INFO, logger="kip848_client"):
+        yield lambda event: [record for record in caplog.records if getattr(record, "kip848_event", "") == event]
+
+
+@pytest.fixture
 def consumer_class() -> Callable[..., Consumer]:
     """What the tests of this folder are about; ``tests/aio`` puts something else in its place."""
     return Consumer
@@ -54,9 +64,11 @@ def make_consumer(broker: EmbeddedBroker, consumer_class: Callable[..., Consumer
     """Make consumers of `broker`; underscores in names of settings stand for dots."""
     made: list[DrivenConsumer] = []
 
-    def make(group_id: str = "g", *, journal: Journal | None = None, **conf: ConfigValue) -> DrivenConsumer:
+    def make(
+        group_id: str = "g", *, journal: Journal | None = None, clock: Clock | None = None, **conf: ConfigValue
+    ) -> DrivenConsumer:
         own = settings(broker.bootstrap_servers, group_id=group_id, **conf)
-        consumer = DrivenConsumer(consumer_class({**QUIET, **own}, journal=journal))
+        consumer = DrivenConsumer(consumer_class({**QUIET, **own}, journal=journal, clock=clock))
         made.append(consumer)
         return consumer
 

@@ -181,7 +181,9 @@ def test_latest_loses_no_record_of_partitions_that_appear(
     """A topic grows, or is created, under a group that listens: its first records come before the assignment."""
     broker.produce_many("orders", ["old"] * 3)
     conf = {"auto_offset_reset": "latest", "topic_metadata_refresh_interval_ms": 100}
-    consumer = make_consumer("g", journal=None, group_protocol=protocol, **conf).subscribe("orders", "later")
+    consumer = make_consumer("g", journal=None, clock=None, group_protocol=protocol, **conf).subscribe(
+        "orders", "later"
+    )
     drive(consumer, until=lambda: consumer.partitions)
 
     broker.topics.add_partitions("orders", 5)

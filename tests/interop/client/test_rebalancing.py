@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 
@@ -23,11 +24,12 @@ from kip848_client.errors import (
 )
 from kip848_client.journal import MemoryJournal
 from kip848_client.testing import GroupSnapshot
+from kip848_client.testing.faults import ALWAYS, drop
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.interop.client.conftest import MakeConsumer
 from tests.interop.client.drive import HEARTBEAT, Produce, delivered_once, keys_of
-from tests.support.driving import QUIET, DrivenConsumer, drive
+from tests.support.driving import QUIET, ClockAhead, DrivenConsumer, drive
 from tests.support.raw_connection import RawConnection
 from tests.support.waiting import SOON_S, outlast, wait_until
 
@@ -180,6 +182,46 @@ def test_a_consumer_that_does_not_poll_leaves_and_comes_back(
 
     assert consumer.kinds == ["assigned", "lost", "assigned"]
     assert delivered_once([consumer]) == keys_of("orders", 10)
+
+
+def test_a_late_poll_says_how_long_the_application_took(
+    broker: EmbeddedBroker, make_consumer: MakeConsumer, produce: Produce
+) -> None:
+    """The limit alone says nothing about the handler: the time that it took is the number to work with."""
+    produce("orders", 1)
+    clock = ClockAhead()
+    consumer = make_consumer(clock=clock, max_poll_interval_ms=300_000).subscribe("orders")
+    drive(consumer, until=lambda: len(consumer.delivered) >= 4 and consumer.raw.state is MemberState.STABLE)
+    clock.ahead_ms += 300_001  # a handler runs; then the heartbeat thread looks at the clock
+    broker.groups.wait_for("g", lambda group: not group.members, what="the silent consumer to leave")
+    clock.ahead_ms += 111_000
+
+    with pytest.raises(CommitFailedError, match=r"process\(\), which polls while") as refused:
+        consumer.raw.commit(asynchronous=False)
+    broker.faults.on(HEARTBEAT, drop(), times=ALWAYS)  # it does not come back yet
+    with pytest.raises(MaxPollExceededError) as late:
+        drive(consumer, until=lambda: False)
+    with pytest.raises(IllegalStateError, match=r"it left its group: poll\(\) was not called"):
+        consumer.raw.seek(TopicPartition("orders", 0, 0))
+
+    for text in (str(refused.value), str(late.value)):
+        (took_ms,) = re.findall(r"poll\(\) was not called for (\d+) ms, max.poll.interval.ms is 300000", text)
+        assert 411_001 <= int(took_ms) < 600_000
+
+
+def test_a_listener_that_takes_too_long_is_named(broker: EmbeddedBroker, make_consumer: MakeConsumer) -> None:
+    """ "poll() was not called" would be a lie: the application is inside poll(), in its own listener."""
+    clock = ClockAhead()
+
+    def slow(_: Consumer, __: list[TopicPartition]) -> None:
+        clock.ahead_ms += 300_001
+        broker.groups.wait_for("g", lambda group: not group.members, what="the silent consumer to leave")
+        clock.ahead_ms += 50_000
+
+    consumer = make_consumer(clock=clock, max_poll_interval_ms=300_000).raw
+    consumer.subscribe(["orders"], on_assign=slow)
+    with pytest.raises(MaxPollExceededError, match=r"a rebalance listener ran for 35\d\d\d\d ms"):
+        wait_until(lambda: consumer.poll(0.05) is not None)
 
 
 def test_taking_records_from_the_buffer_counts_as_polling(

@@ -305,7 +305,7 @@ def _(patch: Patch) -> None:
 
     def polled(self: Membership) -> None:
         if self._context.phase in {Phase.WAIT_FIRST_POLL, Phase.AWAITING_POLL}:
-            self.exit._last_poll_ms = self._context.now_ms
+            self._context.polled_ms = self._context.now_ms
         original(self)
 
     patch.setattr(Membership, "polled", polled)

@@ -27,6 +27,7 @@ from kip848_client.member.core.events import (
     ConnectCoordinator,
     DescribeTopics,
     Fail,
+    GroupLeft,
     HandOverFailed,
     LeaveDone,
     LeaveRequested,
@@ -313,7 +314,7 @@ class SimulatedConsumer(ClientProcess):
                 self.network.describe_topics(effect)
             case OffsetsFetched():
                 self.application.offsets_fetched(effect)
-            case AssignorsUnsupported() | HandOverFailed():
+            case AssignorsUnsupported() | HandOverFailed() | GroupLeft():
                 pass
             case _:
                 assert_never(effect)
