@@ -444,6 +444,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
             ProcessingError: a handler failed for good, or all slots are taken by handlers that do not end.
             ProducerFencedError, TransactionFailedError: another process has taken the ``transactional.id``, or the
                 producer cannot go on. End the process.
+            Kip848Error: the last commit failed, as commit() would.
             ConfigError: an argument is wrong.
             IllegalStateError: nothing is subscribed, or process() runs already.
         """
@@ -705,6 +706,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
 
         Raises:
             ListenerError: the listener raised; everything was closed anyway.
+            TopicAuthorizationError, GroupAuthorizationError: the last automatic commit was refused; the same is true.
             RequestTimeoutError: another task's call, or its listener, did not end in time; the group was left.
             Kip848Error: an asynchronous commit failed, and no call has raised it yet. What a poll() would have raised
                 is logged instead (``member.error_dropped``), so that close() in ``finally`` hides no other exception.

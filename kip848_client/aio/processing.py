@@ -127,8 +127,8 @@ class TaskProcessor(Driver):
                         if not parked.done():
                             parked.set_result(None)
                     self._tasks.cancel_scope.cancel()
-        if self.error is not None:
-            raise self.error
+        if self.outcome is not None:
+            raise self.outcome
 
     async def _guarded(self, part: Callable[[], Awaitable[None]]) -> None:
         """Let an error of *part* end all of it, as itself: a task group would wrap it."""
@@ -338,12 +338,13 @@ class TaskProcessor(Driver):
         else:
             await self._reach()
             await self._commit(self.core.to_commit(names))
-        await self._on_lost(names)
-
-    async def _on_lost(self, names: Sequence[NamedPartition]) -> None:
         self._commits_are_old()
         self.core.forget(names, now_ms())
         self.perform()
+
+    async def _on_lost(self, names: Sequence[NamedPartition]) -> None:
+        self._commits_are_old()
+        self.lost(names)
 
     def _commits_are_old(self) -> None:
         """Drop a commit that waits for the thread: the next one is newer."""

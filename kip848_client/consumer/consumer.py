@@ -723,6 +723,7 @@ class Consumer(Generic[K_co, V_co]):
             ProcessingError: a handler failed for good, or all slots are taken by handlers that do not end.
             ProducerFencedError, TransactionFailedError: another process has taken the ``transactional.id``, or the
                 producer cannot go on. End the process.
+            Kip848Error: the last commit failed, as commit() would.
             ConfigError: an argument is wrong.
             IllegalStateError: nothing is subscribed, or process() runs already.
         """
@@ -1294,6 +1295,7 @@ class Consumer(Generic[K_co, V_co]):
 
         Raises:
             ListenerError: the listener raised; everything was closed anyway.
+            TopicAuthorizationError, GroupAuthorizationError: the last automatic commit was refused; the same is true.
             Kip848Error: an asynchronous commit failed, and no call has raised it yet. What a poll() would have raised
                 is logged instead (``member.error_dropped``), so that close() in ``finally`` hides no other exception.
         """

@@ -18,8 +18,9 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 
 from kip848_client import AsyncConsumer, Consumer, DeadLetters
-from kip848_client.errors import ArgumentTypeError, ConfigError, ProcessingError
+from kip848_client.errors import ArgumentTypeError, ConfigError, ErrorCode, ProcessingError, TopicAuthorizationError
 from kip848_client.testing import EmbeddedBroker, NewRecord
+from kip848_client.testing.faults import ALWAYS, error
 from tests.support.waiting import wait_until
 
 
@@ -375,6 +376,53 @@ def test_other_partitions_are_read_while_one_waits_for_its_handler(kip848_broker
         thread.join()
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("kind", [Consumer, AsyncConsumer])
+def test_an_end_whose_last_commit_was_refused_says_so(kip848_broker: EmbeddedBroker, kind: type) -> None:
+    """A job without a right ended as if all was well, and began with the same records each time."""
+    _filled(kip848_broker, 3)
+    kip848_broker.faults.on("OffsetCommit", error(ErrorCode.TOPIC_AUTHORIZATION_FAILED), group="g", times=ALWAYS)
+    consumer = kind(_conf(kip848_broker))
+
+    def handle(message: Any) -> None:
+        if message.offset() == 2:
+            consumer.hand_over(0)
+
+    async def handle_async(message: Any) -> None:
+        handle(message)
+
+    async def run_async() -> None:
+        async with consumer:
+            await consumer.subscribe(["orders"])
+            with pytest.raises(TopicAuthorizationError, match="orders"):
+                await consumer.process(handle_async)
+
+    if kind is AsyncConsumer:
+        asyncio.run(run_async())
+        return
+    with consumer:
+        consumer.subscribe(["orders"])
+        with pytest.raises(TopicAuthorizationError, match="orders"):
+            consumer.process(handle)
+
+
+def test_a_refusal_that_has_passed_is_not_raised_at_the_end(kip848_broker: EmbeddedBroker) -> None:
+    """A service that runs for months must not end with the error of a commit that was made up for."""
+    _filled(kip848_broker, 3)
+    refused = kip848_broker.faults.on("OffsetCommit", error(ErrorCode.TOPIC_AUTHORIZATION_FAILED), group="g")
+    with Consumer(_conf(kip848_broker)) as consumer:
+
+        def end() -> None:
+            wait_until(lambda: _committed(kip848_broker) == 3, what="all are committed")
+            consumer.hand_over()
+
+        consumer.subscribe(["orders"])
+        watcher = threading.Thread(target=end)
+        watcher.start()
+        consumer.process(lambda _: None)
+        watcher.join()
+    assert refused.hits == 1
 
 
 class Held:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
 import msgspec
 
 from kip848_client.common.model import NamedPartition, OffsetAndMetadata
 from kip848_client.common.telemetry import OpenSpan
-from kip848_client.errors import Kip848Error
+from kip848_client.errors import GroupAuthorizationError, Kip848Error, TopicAuthorizationError
 from kip848_client.member.core.events import CommitDone, LeaveDone, OffsetsFetched
 
 Offsets: TypeAlias = Mapping[NamedPartition, OffsetAndMetadata]
@@ -55,6 +55,8 @@ class CommitManager:
         self._finished: deque[PendingCall] = deque()
         self.committed: dict[NamedPartition, OffsetAndMetadata] = {}
         """Committed offsets that this consumer knows: those at which it began, and those that it committed since."""
+        self._refused: dict[NamedPartition, Kip848Error] = {}
+        """Partitions whose last automatic commit was refused because a right is missing; no call has raised it."""
 
     def open(self, *, callback: OnCommitted | None = None, asynchronous: bool = False) -> PendingCall:
         """Begin a call: its `call_id` goes into the event, and `finished` is set when it was answered."""
@@ -86,9 +88,12 @@ class CommitManager:
             case CommitDone(commit_id=call_id, offsets=offsets, error=error):
                 if error is None:
                     self.committed.update(offsets)
+                    for partition in offsets:
+                        self._refused.pop(partition, None)
                 call = self._pending.get(call_id)
                 if call is None:
                     if self._default_callback is None:
+                        self.automatic_failed(offsets, error)
                         return False
                     call = PendingCall(call_id, asynchronous=True)  # an automatic commit: only on_commit is called
                     call.callback = self._default_callback
@@ -106,6 +111,17 @@ class CommitManager:
         call.finished = True
         self._pending.pop(call_id, None)
         return True
+
+    def automatic_failed(self, offsets: Iterable[NamedPartition], error: Kip848Error | None) -> None:
+        """A commit that no call of the application has made has ended; remember it if a right is missing."""
+        if isinstance(error, TopicAuthorizationError | GroupAuthorizationError):
+            self._refused.update(dict.fromkeys(offsets, error))
+
+    def take_refusals(self) -> list[Kip848Error]:
+        """Why automatic commits were refused for good, for a call that ends the membership to raise."""
+        refusals = list(dict.fromkeys(self._refused.values()))
+        self._refused.clear()
+        return refusals
 
     def fail_all(self, error: Kip848Error) -> None:
         """Finish every open call with *error* (the background thread has died)."""

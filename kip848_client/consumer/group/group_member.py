@@ -234,6 +234,7 @@ class GroupMember:
 
         Raises:
             ListenerError: the revoked listener raised; the member left all the same.
+            TopicAuthorizationError, GroupAuthorizationError: the last automatic commit was refused; as above.
         """
         self.check_usable()
         self._subscription = Subscription()
@@ -247,6 +248,8 @@ class GroupMember:
         self._leave(timeout_ms=timeout_ms, mode=LeaveMode.DEFAULT, closing=False)
         if self.listeners.running is None:
             self.thread.raise_due()
+        for refusal in self.commits.take_refusals():
+            raise refusal
 
     def seek(self, partition: NamedPartition, position: OffsetAndMetadata) -> None:
         """Set the position of an assigned partition whose fetching has not started."""
@@ -414,6 +417,8 @@ class GroupMember:
                 self.listeners.observer.log(logging.WARNING, LogEvent.ERROR_DROPPED, error=error)
         self.thread.errors.clear()
         self.thread.for_poll.clear()
+        if self.thread.fatal is None:
+            errors.extend(self.commits.take_refusals())
         return errors
 
     def _commit_before_leaving(self, until_s: float, before: Callable[[], None] | None = None) -> None:
@@ -433,6 +438,7 @@ class GroupMember:
             self.thread.await_call(call, time.monotonic(), what="commit before leaving", member_late_s=SLICE_S)
         except Kip848Error as error:
             self.listeners.observer.log(logging.WARNING, LogEvent.AUTO_COMMIT_FAILED, error=error)
+            self.commits.automatic_failed(positions, error)
 
     def _leave_on_close(self, deadline_s: float, mode: LeaveMode) -> None:
         left_ms = max(0, int((deadline_s - time.monotonic()) * 1_000))

@@ -31,8 +31,10 @@ from kip848_client.errors import (
     ArgumentTypeError,
     BrokerError,
     ConfigError,
+    GroupAuthorizationError,
     MaxPollExceededError,
     ProcessingError,
+    TopicAuthorizationError,
     TransactionAbortedError,
     TransactionFailedError,
 )
@@ -93,6 +95,8 @@ class Driver(ABC):
         """Letters for which the producer's queue had no room."""
         self.writer: Final = None if settings.transactional is None else SliceWriter(settings.transactional)
         self._aborts = 0
+        self._uncommitted: dict[NamedPartition, Exception] = {}
+        """Partitions whose last commit failed, and why."""
         self._no_more_slices = False
         """What waits must not be written: one of its records is not done after all, or the producer has failed."""
 
@@ -200,6 +204,10 @@ class Driver(ABC):
         """A commit of `Processing.to_commit` has ended. Whether it should be made again, with shorter marks."""
         if error is None:
             self.core.committed(offsets)
+            # A failure that has passed is none of the end any more; a missing right does not pass.
+            self._uncommitted = {
+                name: why for name, why in self._uncommitted.items() if name not in offsets and _lasts(why)
+            }
             return False
         code = error.code if isinstance(error, BrokerError) else None
         if code == ErrorCode.OFFSET_METADATA_TOO_LARGE and self.core.shorten_marks():
@@ -211,7 +219,20 @@ class Driver(ABC):
             offsets=len(offsets),
             error=repr(error),
         )
+        self._uncommitted.update(dict.fromkeys(offsets, error))
         return False
+
+    @property
+    def outcome(self) -> BaseException | None:
+        """What process() raises at its end: why it ends, or else why its last commits failed."""
+        return self.error if self.error is not None else next(iter(self._uncommitted.values()), None)
+
+    def lost(self, names: Iterable[NamedPartition]) -> None:
+        """The partitions belong to others, without a commit."""
+        for name in names:
+            self._uncommitted.pop(name, None)
+        self.core.forget(names, now_ms())
+        self.perform()
 
     def status(self) -> ProcessingStatus:
         """What is in hand."""
@@ -460,6 +481,10 @@ class Driver(ABC):
             attempts=work.attempt,
             error=describe(error),
         )
+
+
+def _lasts(error: Exception) -> bool:
+    return isinstance(error, TopicAuthorizationError | GroupAuthorizationError)
 
 
 class _WrittenLetters(list[dict[str, Any]]):

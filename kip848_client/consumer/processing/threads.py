@@ -84,7 +84,7 @@ class ThreadProcessor(Driver):
         access = self._access
         if self.writer is not None:
             self.writer.calls.initialise()
-        with access.taken(self, on_assigned=self._on_assigned, on_revoked=self._on_revoked, on_lost=self._forget):
+        with access.taken(self, on_assigned=self._on_assigned, on_revoked=self._on_revoked, on_lost=self._on_lost):
             try:
                 self._on_assigned(access.assigned())
                 while not self._over and not access.over():
@@ -95,8 +95,8 @@ class ThreadProcessor(Driver):
                 finally:
                     if self._executor is None:
                         self._pool.shutdown(wait=False)
-        if self.error is not None:
-            raise self.error
+        if self.outcome is not None:
+            raise self.outcome
 
     def _turn(self) -> None:
         self._serve()
@@ -233,6 +233,10 @@ class ThreadProcessor(Driver):
             if offsets:
                 self._commit(offsets)
         self._forget(names)
+
+    def _on_lost(self, names: Sequence[NamedPartition]) -> None:
+        with self._lock:
+            self.lost(names)
 
     def _forget(self, names: Sequence[NamedPartition]) -> None:
         with self._lock:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from kip848_client import Consumer, EmbeddedBroker, IllegalStateError, KafkaError, MemberState, TopicPartition
-from kip848_client.errors import ErrorCode
+from kip848_client.errors import ErrorCode, TopicAuthorizationError
 from kip848_client.testing.faults import ALWAYS, close, drop, error
 from kip848_client.testing.faults.actions import Action
 from tests.interop.client.conftest import MakeConsumer
@@ -40,6 +40,36 @@ def test_a_second_close_does_nothing(make_consumer: MakeConsumer, produce: Produ
     consumer.raw.close()
     consumer.raw.close()
     assert consumer.kinds == ["assigned", "revoked"]
+
+
+@pytest.mark.parametrize("end", ["close", "unsubscribe", "hand over, and close"])
+def test_the_end_says_that_every_automatic_commit_was_refused(
+    broker: EmbeddedBroker, make_consumer: MakeConsumer, produce: Produce, end: str
+) -> None:
+    """A program without a right ended as if all was well, and began with the same records each time."""
+    broker.faults.on("OffsetCommit", error(ErrorCode.TOPIC_AUTHORIZATION_FAILED), group="g", times=ALWAYS)
+    produce("orders", 1)
+    consumer = make_consumer().subscribe("orders")
+    drive(consumer, until=lambda: len(consumer.delivered) == 4)
+    if end.startswith("hand over"):
+        consumer.raw.hand_over(0)
+        drive(consumer, until=lambda: consumer.raw.handed_over)
+    with pytest.raises(TopicAuthorizationError, match="READ"):
+        (consumer.raw.unsubscribe if end == "unsubscribe" else consumer.raw.close)()
+    broker.wait_for_group("g", state="Empty")
+    consumer.raw.close()
+
+
+def test_on_commit_has_told_of_a_refusal(broker: EmbeddedBroker, make_consumer: MakeConsumer, produce: Produce) -> None:
+    """What the application has heard and dealt with is not raised once more, and what has passed is not raised."""
+    broker.faults.on("OffsetCommit", error(ErrorCode.TOPIC_AUTHORIZATION_FAILED), group="g", times=1)
+    told: list[object] = []
+    produce("orders", 1)
+    consumer = make_consumer(auto_commit_interval_ms=50, on_commit=lambda failure, _: told.append(failure))
+    consumer.subscribe("orders")
+    drive(consumer, until=lambda: len(told) >= 2)
+    consumer.raw.close()
+    assert (told[0] is None, told[1]) == (False, None)
 
 
 def lose_the_coordinator(broker: EmbeddedBroker, action: Action) -> None:
