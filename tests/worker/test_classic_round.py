@@ -54,14 +54,21 @@ class Bench:
         }
 
     def beat(
-        self, name: str, *, epoch: int = 1, runs: str | None = None, version: int = 0, leave_version: int = 5
+        self,
+        name: str,
+        *,
+        epoch: int = 1,
+        runs: str | None = None,
+        version: int = 0,
+        units: str = "ab",
+        leave_version: int = 5,
     ) -> ConnectGroupHeartbeatResponse:
         """A heartbeat of the core; *runs* are the units that it names, None if it names none."""
         beat = ConnectGroupHeartbeatRequest(
             group_id="g",
             member_epoch=epoch,
             server_assignor="uniform",
-            catalog=Catalog(version, units_on_wire([Unit("a"), Unit("b")])),
+            catalog=Catalog(version, units_on_wire(map(Unit, units))),
             owned_units=None if runs is None else units_on_wire(Unit(one) for one in runs),
         )
         talk = self.rounds[name].converse(beat, now_ms=self.now_ms, wall_ms=self.now_ms, leave_version=leave_version)
@@ -231,6 +238,22 @@ def test_a_token_that_cannot_be_had_now_holds_back_its_unit_only(error: int | Ki
     assert given(bench.beat("w1", runs="b"))[0].keys() == {"a", "b"}
     assert not bench.rounds["w1"].without_token
     assert bench.rounds["w1"].token_error is None
+
+
+def test_a_newer_list_of_units_stays_when_its_last_worker_leaves() -> None:
+    """C6: workers of the old program went back to the old list, and units of the new one ran nowhere."""
+    bench = Bench()
+    bench.beat("w1", epoch=0, runs="")
+    bench.beat("w2", epoch=0, runs="", version=1, units="bcd")
+    assert given(rebalance(bench, "w1", "ab"))[0].keys() <= {"b", "c", "d"}
+    bench.beat("w2", version=1, units="bcd", epoch=-1)
+    del bench.metadata["w2"]
+    assert given(rebalance(bench, "w1", ""))[0].keys() == {"b", "c", "d"}
+    bench.beat("w0", epoch=0, runs="")
+    rebalance(bench, "w1", "bcd")
+    told = msgspec.msgpack.decode(bench.planned["w0"], type=Given)
+    assert (told.version, told.units) == (1, [("b", -1), ("c", -1), ("d", -1)]), "newcomers hear of it"
+    assert msgspec.msgpack.decode(bench.planned["w1"], type=Given).version == -1, "others need not"
 
 
 @pytest.mark.parametrize("version", [2, 3])

@@ -24,6 +24,7 @@ class Claim(msgspec.Struct, frozen=True):
 
     Args:
         generation: of the last plan that it has as this member; -1 for none.
+        version, units: the newest list that it knows, its own or another worker's.
         running: units that may be running here; *tokens* and *since* (milliseconds since 1970) belong to them.
         target: its units in the last plan.
         state_age_ms: since the plan with *state*.
@@ -60,6 +61,7 @@ class Given(msgspec.Struct, frozen=True):
         planned_ms: when the leader planned, in milliseconds since 1970.
         members: checksums of the ids of all members.
         again: for the leader: another round is due, since units wait for it.
+        version, units: the list of units that counts, if it is newer than the one that the member knows; else -1.
     """
 
     assigned: list[Pair] = []
@@ -74,6 +76,8 @@ class Given(msgspec.Struct, frozen=True):
     planned_ms: int = 0
     members: list[int] = []
     again: bool = False
+    version: int = -1
+    units: list[Pair] = []
 
 
 def to_pairs(units: Iterable[Unit]) -> list[Pair]:

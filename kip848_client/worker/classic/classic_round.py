@@ -10,7 +10,8 @@ each heartbeat of the core into classic requests, and their answers into the hea
 * C4: A fencing token is the epoch of a transactional id of the unit's own. The worker takes it after it was given the
   unit and before it starts it, and the core starts the unit only if its lease still holds then.
 * C5: Transactional ids that are not used expire, so a running unit renews its id twice a day. Its token stays.
-* C6: The newest list of units counts. Of two lists with one version, the one that the group already has counts.
+* C6: The newest list of units counts, also when all workers that were started with it have left: the others know it.
+  Of two lists with one version, the one that the group already has counts.
 * C7: While units have to stop here before they start there, all members send heartbeats in quick succession, so that
   the round in which the units start begins soon after they stopped. They go on so for a while after a plan with a
   worker that gives up its units: it leaves soon, and those whose SyncGroup comes after that need another round.
@@ -130,6 +131,8 @@ class ClassicRound:
         self._stale = True
         """A round is due."""
         self._version, self._units = 0, frozenset[Unit]()
+        self._followed: tuple[int, list[Pair]] = (-1, [])
+        """C6: the newest list of units that another worker was started with, and its version."""
         self._offers: tuple[str, ...] = ()
         self._wishes = WorkerMetadata()
         self.draining: bool = False
@@ -364,6 +367,8 @@ class ClassicRound:
                 return int(synced.error_code), "SyncGroup"
             self._given = msgspec.msgpack.decode(synced.assignment, type=Given) if synced.assignment else Given()
             self._given_ms, self._pace_ms = now_ms, _QUICK_MS
+            if self._given.version > max(self._version, self._followed[0]):
+                self._followed = self._given.version, self._given.units
             self._plan = (joined.generation_id, self._given.members)
             assigned = frozenset(from_pairs(self._given.assigned))
             # C4: a unit that this worker did not run may have been elsewhere since.
@@ -381,11 +386,14 @@ class ClassicRound:
 
     def _claim(self, now_ms: int) -> Claim:
         given = self._given
+        version, units = self._version, to_pairs(self._units)
+        if self._followed[0] > version:
+            version, units = self._followed
         return Claim(
             worker_id=self._settings.worker_id,
             generation=self._plan[0],
-            version=self._version,
-            units=to_pairs(self._units),
+            version=version,
+            units=units,
             running=to_pairs(self._running),
             tokens=[self._tokens.get(unit, 0) for unit in sorted(self._running)],
             since=[self._since_ms.get(unit, 0) for unit in sorted(self._running)],
@@ -453,6 +461,7 @@ class ClassicRound:
         again = any(pair not in running for pair in waiting)
         assignments = []
         for member_id in everyone:
+            is_older = member_id in claims and claims[member_id].version < newest.version
             given = Given(
                 assigned=assigned[member_id],
                 pending=sorted(set(planned[member_id]) - set(assigned[member_id])),
@@ -465,6 +474,8 @@ class ClassicRound:
                 state=plan.state,
                 state_version=plan.state_version,
                 status=2 if failed else 0,
+                version=newest.version if is_older else -1,
+                units=newest.units if is_older else [],
                 conflict=_conflict(newest, claims[member_id]) if member_id in conflicting else None,
             )
             assignments.append(SyncGroupRequestAssignment(member_id, msgspec.msgpack.encode(given)))
