@@ -23,6 +23,9 @@ on meanwhile. The rules:
 * W16: If a plan is newer than this worker's list of units, its units start when the function for the list has returned
   one as new. After ``worker.sync.timeout.ms`` the worker leaves, for ``worker.unsync.backoff.ms`` or until then.
 * W17: Units whose `on_assigned` raised are stopped and started again after a while.
+* W18: A classic coordinator removes a member that has not joined its round in time, although it answers its heartbeats.
+  The round began after the last heartbeat that was answered without one, so the lease ends a margin before that time
+  is over.
 """
 
 from __future__ import annotations
@@ -211,6 +214,8 @@ class WorkerCore:
         """Send time of the last heartbeat that was accepted."""
         self._asked_ms: int | None = None
         """Send time of the first heartbeat after which the coordinator may wait for a stop; None: it does not wait."""
+        self._settled_ms: int | None = None
+        """W18: send time of the last heartbeat by whose answer no round waits for this worker; in classic groups."""
         self._unanswered_ms: int | None = None
         """Send time of the first heartbeat since the last answer."""
         self._said: frozenset[Unit] | None = None
@@ -252,8 +257,10 @@ class WorkerCore:
                 self._answered(request_id, response)
             case NotAnswered(request_id, error, final):
                 self._not_answered(request_id, error, final=final)
-            case Confirmed(sent_ms):
+            case Confirmed(sent_ms, settled):
                 if self._in_flight and self._confirmed_ms is not None and not self._lost:
+                    before_ms = self._confirmed_ms if self._settled_ms is None else self._settled_ms
+                    self._settled_ms = max(before_ms, sent_ms) if settled else before_ms  # W18
                     self._confirmed_ms = max(self._confirmed_ms, sent_ms)  # W9
             case CallbackDone():
                 self._called(event)
@@ -361,6 +368,8 @@ class WorkerCore:
             return  # W11: it does not answer what has stopped since
         if response.assignment is not None:
             self._take(response.assignment)
+        if self._settled_ms is not None:
+            self._settled_ms = max(self._settled_ms, sent_ms)
         self._note_wait(response.assignment)
         if self._planning is not None and response.should_compute_assignment:
             self._planning.compute(epoch=self._epoch)
@@ -429,7 +438,7 @@ class WorkerCore:
         self._pending = ()
         if self._planning is not None:
             self._planning.drop()
-        self._confirmed_ms = None
+        self._confirmed_ms = self._settled_ms = None
         self._beat_due_ms = None
 
     def _fail(self, error: Kip848Error) -> None:
@@ -643,7 +652,7 @@ class WorkerCore:
 
     def _leave_done(self) -> None:
         self._left_sent = False
-        self._epoch, self._confirmed_ms, self._beat_due_ms = 0, None, None
+        self._epoch, self._confirmed_ms, self._settled_ms, self._beat_due_ms = 0, None, None, None
         self._assigned, self._pending, self._given = {}, (), frozenset()
         self._in_flight.clear()
         if self._closing is None:
@@ -742,6 +751,12 @@ class WorkerCore:
             # With a timeout much longer than the session, the margin must still cover drifting clocks and the stop.
             late_ms = max(margin_ms, int(timeout_ms * CLOCK_DRIFT) + self._stop_ms())
             ends_ms = min(ends_ms, waits_ms + timeout_ms - min(late_ms, timeout_ms // 2))
+        if self._settled_ms is not None:  # W18
+            timeout_ms = round_timeout_ms(
+                rebalance_timeout_ms=self._settings.rebalance_timeout_ms, session_timeout_ms=self._session_ms
+            )
+            late_ms = max(margin_ms, int(timeout_ms * CLOCK_DRIFT) + self._stop_ms())
+            ends_ms = min(ends_ms, self._settled_ms + timeout_ms - min(late_ms, timeout_ms // 2))
         return ends_ms
 
     def _margin_ms(self) -> int:
@@ -758,6 +773,14 @@ class WorkerCore:
 
     def _note(self, what: str, **fields: object) -> None:
         self._emit(Noted(what, fields))
+
+
+def round_timeout_ms(*, rebalance_timeout_ms: int, session_timeout_ms: int) -> int:
+    """How long a round of a classic group may wait for its members (W18).
+
+    A round has to wait for a silent member until its session is over, and not for units: they stop between two rounds.
+    """
+    return min(rebalance_timeout_ms, 2 * session_timeout_ms)
 
 
 def _ordered(units: Mapping[Unit, int]) -> tuple[OwnedUnit, ...]:

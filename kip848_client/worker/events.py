@@ -119,9 +119,11 @@ class Confirmed(msgspec.Struct, frozen=True):
 
     Args:
         sent_ms: when the coordinator was asked.
+        settled: it also said that no round waits for this worker.
     """
 
     sent_ms: int
+    settled: bool = False
 
 
 class CallbackDone(msgspec.Struct, frozen=True):

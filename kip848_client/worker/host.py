@@ -400,7 +400,7 @@ class WorkerHost:
                 group_id=group_id,
                 clock=self._clock,
                 interval_ms=interval_ms,
-                confirmed=lambda sent_ms: self._step(Confirmed(sent_ms)),
+                confirmed=lambda sent_ms, settled: self._step(Confirmed(sent_ms, settled)),
                 compute=self._compute,
             )
             if self.drains:

@@ -36,6 +36,7 @@ from kip848_client.worker.events import (
     CallbackDone,
     CallbackKind,
     CloseRequested,
+    Confirmed,
     DrainRequested,
     Failed,
     Left,
@@ -550,6 +551,18 @@ def test_the_coordinator_may_wait_since_a_heartbeat_whose_answer_was_lost() -> N
     bench.pass_time(1)
 
     assert bench.core.view().assignment == ()
+
+
+def test_a_worker_that_may_be_removed_by_a_round_stops_before() -> None:
+    """W18: its JoinGroup may be lost although its heartbeats are answered; after the round's time it is removed."""
+    bench = running(rebalance_timeout_ms=600_000)
+    bench.pass_time(INTERVAL_MS)  # a heartbeat, without an answer from here on: it became a JoinGroup
+    for _ in range(60):
+        bench.step(Confirmed(bench.now_ms))
+        bench.now_ms += INTERVAL_MS // 5
+    assert bench.core.view().lease_ends_ms == 2 * SESSION_MS - (2 * SESSION_MS // 10 + SESSION_MS // 5)
+    bench.step(Confirmed(bench.now_ms, settled=True))
+    assert bench.core.view().lease_ends_ms == bench.now_ms + SESSION_MS - SESSION_MS // 3
 
 
 def test_a_heartbeat_without_an_answer_may_have_asked_for_a_stop() -> None:

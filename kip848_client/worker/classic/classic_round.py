@@ -60,7 +60,7 @@ from kip848_client.worker.classic.classic_messages import (
     token_of,
     transactional_id,
 )
-from kip848_client.worker.core import WorkerSettings
+from kip848_client.worker.core import WorkerSettings, round_timeout_ms
 from kip848_client.worker.planning import RETRY_MS, units_on_wire
 from kip848_client.worker.refusals import conflict, may_pass, refusal
 
@@ -179,12 +179,10 @@ class ClassicRound:
 
     @property
     def round_timeout_ms(self) -> int:
-        """How long the coordinator may let a round take.
-
-        Longer than the core's rebalance timeout, since a rebalance may have begun right after the heartbeat before the
-        one from which the core counts: both are within one lease.
-        """
-        return self._settings.rebalance_timeout_ms + self._session_ms
+        """How long the coordinator may let a round take (W18)."""
+        return round_timeout_ms(
+            rebalance_timeout_ms=self._settings.rebalance_timeout_ms, session_timeout_ms=self._session_ms
+        )
 
     def wait_ms(self, request: ToWait) -> int:
         """How long to wait for the answer to JoinGroup or SyncGroup before it is sent again on another connection.
@@ -192,7 +190,7 @@ class ClassicRound:
         A round waits for a silent member until its session is over, and for the plan of a leader that is alive.
         """
         if isinstance(request, JoinGroupRequest):
-            return min(self.round_timeout_ms, 2 * self._session_ms)
+            return self.round_timeout_ms
         return max(self._settings.request_timeout_ms, self._session_ms)
 
     @staticmethod

@@ -54,7 +54,8 @@ class ClassicTalk:
     """Performs conversations, one at a time.
 
     Args:
-        confirmed: called with the send time of each heartbeat that the coordinator accepts during a round.
+        confirmed: called with the send time of each heartbeat that the coordinator accepts during a conversation, and
+            whether it said that no round waits for this worker.
         compute: runs a client-side assignor.
     """
 
@@ -66,7 +67,7 @@ class ClassicTalk:
         group_id: str,
         clock: Clock,
         interval_ms: int,
-        confirmed: Callable[[int], None],
+        confirmed: Callable[[int, bool], None],
         compute: Callable[[str, WorkerGroup], Awaitable[WorkerPlan | None]],
     ) -> None:
         self._round: Final = round_
@@ -189,7 +190,7 @@ class ClassicTalk:
                 await connection.aclose()
                 return
             if answer.error_code in _ALIVE:
-                self._confirmed(sent_ms)
+                self._confirmed(sent_ms, answer.error_code == ErrorCode.NONE)
             if waits_for is not None and self._round.is_overtaken(waits_for, answer.error_code):
                 if any(waits_for is one for one in overtaken):  # the first one may have crossed the answer
                     await connection.aclose()

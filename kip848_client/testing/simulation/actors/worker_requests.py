@@ -333,7 +333,7 @@ class ClassicExchange(Exchange):
             if self._over or worker.dead:
                 return
             if response.error_code in _ALIVE:
-                worker.step(Confirmed(sent_ms))
+                worker.step(Confirmed(sent_ms, response.error_code == ErrorCode.NONE))
             if waits_for is not None and classic.is_overtaken(waits_for, response.error_code):
                 if any(waits_for is one for one in self._overtaken):
                     self._network.close(self._link, "the coordinator does not keep the request waiting any more")
