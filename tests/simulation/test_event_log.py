@@ -15,7 +15,7 @@ from kip848_client.testing.simulation.virtual.history import FAULTS, to_event_lo
 from kip848_client.testing.simulation.virtual.scenario import SCENARIOS
 from kip848_client.tools.report import build_timelines, figures_of
 
-LEFT_OUT = {"closing", "request_timed_out", "at_rest", "coordinator_resigned"}
+LEFT_OUT = {"closing", "handing_over", "request_timed_out", "at_rest", "coordinator_resigned"}
 """Kinds of history lines without a name in the event log."""
 
 

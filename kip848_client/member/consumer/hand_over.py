@@ -78,13 +78,15 @@ class HandOver:
         context = self._context
         if context.phase not in IN_GROUP or context.subscription:
             self._end()
+        elif context.due(self._until_ms):
+            self._end()  # it may still own partitions, or commit, without a coordinator: the leave gives them up
         elif self._reconciler.hold_back_runs:
             if context.due(self._waits_until_ms):
                 self._stop_waiting("time is up")
             elif self._may_ask and context.due(self._ask_ms):
                 self._ask()
-        elif context.phase is Phase.IN_SYNC and (not context.owned or context.now_ms >= self._until_ms):
-            self._end()  # at the deadline it may still own partitions (no coordinator): the leave gives them up
+        elif context.phase is Phase.IN_SYNC and not context.owned and not self._heartbeats.ownership_report_pending:
+            self._end()
 
     # --- asking
 

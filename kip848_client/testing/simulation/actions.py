@@ -134,6 +134,9 @@ class Actions:
                 self._to_one(rng, living, lambda consumer: self._throttle(rng, consumer))
             case Kind.CHANGE_CONFIG:
                 self._change_config(rng)
+            case Kind.HAND_OVER:
+                for consumer in rng.sample(living, rng.randint(1, len(living))) if living else ():
+                    environment.end(rng, consumer, SimulatedConsumer.hand_over)
             case Kind.DELETE_GROUP:
                 pass  # only groups of workers are deleted
             case _:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable, Mapping
+from typing import Final
 
 import msgspec
 
@@ -32,6 +33,9 @@ from kip848_client.testing.simulation.virtual.scenario import (
 )
 from kip848_client.testing.simulation.virtual.scheduler import Scheduler
 from kip848_client.testing.simulation.virtual.violation import InvariantViolation, fail
+
+_TOGETHER: Final = 0.3
+"""Part of the runs in which members of the healthy group hand over together at the end."""
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -185,6 +189,8 @@ class RunPhases:
         trials = Trials(environment, scheduler.random("trials"), wait_for_rest=self.wait_for_rest)
         for _ in range(scenario.trials):
             trials.one()
+        if scenario.handovers and scheduler.random("together").random() < _TOGETHER:
+            trials.hand_over_together()
         if environment.producers is not None:
             environment.producers.service.ledger.close()
         environment.observers.converged()

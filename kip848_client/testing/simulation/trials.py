@@ -1,4 +1,4 @@
-"""Healthy changes, one at a time, each with a time limit: what L1, L2, L5, L6, L8 and L10 promise, measured.
+"""Healthy changes, one at a time, each with a time limit: what L1, L2, L5, L6, L8, L10 and L12 promise, measured.
 
 The group is at rest before and must be at rest after, with as many epochs as the change needs and no more.
 """
@@ -105,6 +105,27 @@ class Trials:
             case _:
                 assert_never(trial)
         self._reassign(settle_ms)
+
+    def hand_over_together(self) -> None:
+        """L12: members that hand over at the same time wait for those that stay, and not for each other."""
+        environment, rng = self._environment, self._rng
+        living = [consumer for consumer in environment.staying() if not consumer.failed]
+        if environment.scenario.classic or not living:
+            return  # the classic protocol has no hand-over
+        leaving = rng.sample(living, rng.randint(1, len(living)))
+        environment.note("trial_hand_over", members=len(leaving))
+        environment.healed_ms = environment.scheduler.now_ms
+        for consumer in leaving:
+            environment.end(rng, consumer, SimulatedConsumer.hand_over)
+        interval_ms = max(consumer.member.snapshot().heartbeat_interval_ms for consumer in living)
+        # Those that stay hear of it within an interval and acknowledge; then listeners and close().
+        limit_ms = 2 * interval_ms + 2_000
+        environment.scheduler.run_until(environment.scheduler.now_ms + limit_ms)
+        late = [consumer.name for consumer in leaving if not consumer.closed]
+        if late:
+            fail("L12", f"{late} did not hand over in {limit_ms} ms, all together: {environment.picture()}")
+        if not self._wait_for_rest(environment.scenario.session_timeout_ms + 2 * limit_ms):
+            fail("L1", f"no rest after a hand-over: {environment.picture()}")
 
     def _reassign(self, limit_ms: int) -> None:
         """A3: a member of a group that computes its target itself asks for another one, twice, and each is computed."""

@@ -59,6 +59,7 @@ def _abandons_for_good(patch: Patch) -> None:
 _add(
     "a member whose assignor hung once never computes again",
     "A3",
+    "L12",
     "L1",
     "L2",
     "L5",

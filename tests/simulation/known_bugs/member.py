@@ -11,13 +11,16 @@ from kip848_client.common.model import NamedPartition, OffsetAndMetadata
 from kip848_client.member import member as member_module
 from kip848_client.member.consumer import heartbeats as member_heartbeat
 from kip848_client.member.consumer import membership as member_membership
+from kip848_client.member.consumer.hand_over import HandOver
 from kip848_client.member.consumer.heartbeats import Heartbeats
 from kip848_client.member.consumer.reconciler import Reconciler
 from kip848_client.member.core.error_tables import HeartbeatErrorClass, heartbeat_error_class
+from kip848_client.member.core.events import HandOverRequested
 from kip848_client.member.core.states import HEARTBEATING, Phase
 from kip848_client.member.group.group_exit import GroupExit
 from kip848_client.member.group.runs import Run
 from kip848_client.member.offsets import commit_requests
+from kip848_client.wire.messages.consumer_group_describe import DescribedGroup
 from tests.simulation.known_bugs.registry import Patch, known_bug
 
 
@@ -75,3 +78,22 @@ def _(patch: Patch) -> None:
         return original(context, {key: OffsetAndMetadata(at.offset + 1) for key, at in offsets.items()})
 
     patch.setattr("kip848_client.member.offsets.commits.build_commit", build_commit)
+
+
+@known_bug("members that hand over wait for others that do so, too", "L12")
+def _(patch: Patch) -> None:
+    def others_are_ready(self: HandOver, group: DescribedGroup) -> bool:
+        others = [one for one in group.members if one.member_id != self._context.member_id and one.member_epoch > 0]
+        return all(one.member_epoch >= group.group_epoch for one in others)
+
+    patch.setattr(HandOver, "_others_are_ready", others_are_ready)
+
+
+@known_bug("a hand-over waits for a coordinator that is away", "L11", scenario="storm")
+def _(patch: Patch) -> None:
+    original = HandOver.request
+
+    def request(self: HandOver, event: HandOverRequested) -> None:
+        original(self, replace(event, deadline_ms=event.deadline_ms + 3_600_000))
+
+    patch.setattr(HandOver, "request", request)

@@ -29,6 +29,7 @@ from kip848_client.member.core.events import (
     Fail,
     GroupLeft,
     HandOverFailed,
+    HandOverRequested,
     LeaveDone,
     LeaveRequested,
     ListOffsets,
@@ -61,6 +62,8 @@ from kip848_client.testing.simulation.virtual.violation import fail
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kip848_client.wire.messages.heartbeat import HeartbeatRequest
 
+HAND_OVER_MS: Final = 8_000
+"""The time-out of a hand-over, as by default."""
 _SLACK_MS: Final = 5
 """Tolerance for the rounding of two clocks to milliseconds."""
 
@@ -124,6 +127,7 @@ class SimulatedConsumer(ClientProcess):
         self.network: ClientSide = ClientSide(self, surroundings, self.assignor)
         loop = ProcessingLoop if surroundings.scenario.handlers else ApplicationLoop
         self.application: ApplicationLoop = loop(self, surroundings, user_code)
+        self.handing_over_since_ms: int | None = None
 
     # --- commands
 
@@ -141,6 +145,23 @@ class SimulatedConsumer(ClientProcess):
     def _subscribe(self) -> None:
         if not self.closed and self.leave_id is None:
             self.step(SubscriptionChanged(self.subscription))
+
+    def hand_over(self) -> None:
+        """Hand over, go on polling, and close when that has ended."""
+        self.awake(self._hand_over)
+
+    def _hand_over(self) -> None:
+        if self.closed or self.leave_id is not None or self.handing_over_since_ms is not None:
+            return
+        self.note("handing_over")
+        self.handing_over_since_ms = self.scheduler.now_ms
+        self.step(HandOverRequested(self.now_ms + HAND_OVER_MS))
+        self.later(int(HAND_OVER_MS / self._clock_rate) + _SLACK_MS, self._hand_over_is_late)
+
+    def _hand_over_is_late(self) -> None:
+        """L11: a hand-over ends by its deadline, whatever the others do, or the process is killed."""
+        if not self.closed and self.member.view().handing_over:
+            fail("L11", f"{self.name}: hand_over() did not end in {HAND_OVER_MS} ms")
 
     def close(self) -> None:
         """Close: leave the group, then end."""
@@ -222,6 +243,8 @@ class SimulatedConsumer(ClientProcess):
         # poll() waits on the queue between the two threads: it goes on as soon as there is something.
         if self.application.polling:
             self.application.pump()
+        if self.handing_over_since_ms is not None and not member.view().handing_over:
+            self._close()  # its loop has ended
 
     def _arm(self, wait_ms: int) -> None:
         """Keep one timer, at the member's deadline (in *wait_ms* of its clock) or before it."""

@@ -46,6 +46,7 @@ class Kind(enum.Enum):
     HOLD_INSTANCE = "held_instances"
     SWITCH = "switches"
     DELETE_GROUP = "group_deletions"
+    HAND_OVER = "handovers"
 
 
 class PlannedEvent(msgspec.Struct, frozen=True):

@@ -117,6 +117,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
             left on the old one, the restart goes the other way.
         group_deletions: all processes end, the group is deleted as soon as it is empty, and they come back.
         early: fraction of the consumers that send early heartbeats.
+        handovers: some consumers, or all, call hand_over() at the same time, and close when it has ended.
         deletions: topics that are deleted and created again.
         metadata_lag_ms: how long a new topic's name is unknown to the brokers.
         group_max_size: most members that the coordinator takes; 0 is without a limit.
@@ -176,6 +177,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     switches: float = 0.0
     group_deletions: float = 0.0
     early: float = 0.0
+    handovers: float = 0.04
     producers: int = 0
     metadata_lag_ms: int = 0
     group_max_size: int = 0
@@ -205,6 +207,7 @@ QUIET: Final = Scenario(
     faults=HEALTHY,
     behaviour=Behaviour(),
     leaves=0.0,
+    handovers=0.0,
     crashes=0.0,
     cuts=0.0,
     coordinator_crashes=0.0,
@@ -309,7 +312,7 @@ WORKERS: Final = _named(
     "workers",  # max_poll_interval_ms is their rebalance timeout
     """
     units=6 members=3 members_max=5 assignors=0.4 joins=0.05 leaves=0.06 crashes=0.06 cuts=0.1 drift=0.1
-    failovers=0.03 replication_ms=20 max_poll_interval_ms=12000 probes=0 trials=0
+    failovers=0.03 replication_ms=20 max_poll_interval_ms=12000 probes=0 trials=0 handovers=0
     faults.loss=0.05 faults.duplicate=0.02 faults.break_connection=0.02 faults.delay_ms=0,150
     """,
 )
@@ -378,7 +381,7 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
             "transactions",
             """
             producers=3 members=1 members_max=1 topics=orders:1 duration_ms=20000 probes=0 trials=0
-            joins=0 leaves=0 crashes=0 cuts=0 resubscriptions=0 growths=0 failovers=0.3
+            joins=0 leaves=0 handovers=0 crashes=0 cuts=0 resubscriptions=0 growths=0 failovers=0.3
             coordinator_crashes=0 coordinator_crashes_after_append=0.01 coordinator_crashes_before_append=0.01
             """,
         ),
@@ -387,7 +390,7 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
         _named(
             "shares",
             """
-            jobs=150 members=3 duration_ms=30000 crashes=0.1 coordinator_crashes=0.1 probes=0 trials=0
+            jobs=150 members=3 duration_ms=30000 handovers=0 crashes=0.1 coordinator_crashes=0.1 probes=0 trials=0
             faults.loss=0.04 faults.delay_ms=0,100
             """,
         ),
@@ -407,6 +410,8 @@ _WITH_ASSIGNORS: Final = 0.05
 
 _EARLY: Final = (0.0, 0.0, 0.5, 1.0)
 """Part of the consumers with early heartbeats, as a consumer has by default."""
+
+_HANDOVERS: Final = (0.0, 0.0, 0.15, 0.4)
 
 _EVENTS: Final[tuple[tuple[str, float, float], ...]] = (
     # number of the scenario     part of the seeds   expected events a second, at most
@@ -446,8 +451,12 @@ def settled(scenario: Scenario, *, seed: int) -> Scenario:
         drawn = _draw_brief(random.Random(f"{seed}/brief"))
     else:
         return scenario
-    # It has a random generator of its own, so that adding it did not change the other numbers of a seed.
-    return replace(drawn, early=random.Random(f"{seed}/early").choice(_EARLY))
+    # They have random generators of their own, so that adding them did not change the other numbers of a seed.
+    return replace(
+        drawn,
+        early=random.Random(f"{seed}/early").choice(_EARLY),
+        handovers=random.Random(f"{seed}/handovers").choice(_HANDOVERS),
+    )
 
 
 def _draw(rng: random.Random) -> Scenario:
