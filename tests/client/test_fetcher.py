@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from uuid import UUID
 
@@ -353,3 +354,24 @@ def test_a_handle_that_reads_nothing_of_a_new_topic_is_replaced_in_bounded_time(
     assert len(handed_out) == 3
     assert (early, after_5_s, len(renewed)) == (1, 2, 2)
     assert renewed[1].assigned == {("orders", 0): 0, ("payments", 0): 20}
+
+
+def test_a_consumer_of_thousands_of_partitions_does_not_wait_for_librdkafka(
+    plane: FakePlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes seconds to stop them, in which a deploy waits for nothing: the group has been left."""
+    monkeypatch.setattr(fetcher_module, "_CLOSE_MANY_S", 0.0)
+    stopped, closed = threading.Event(), threading.Event()
+
+    def close() -> None:
+        assert stopped.wait(60)
+        closed.set()
+
+    plane.close = close  # type: ignore[method-assign]
+    fetcher = Fetcher(plane.as_consumer())
+    fetcher.start({_tip(NamedPartition("orders", number)): OffsetAndMetadata(0) for number in range(2_001)})
+    fetcher.stop_all()
+    fetcher.close()
+    assert not closed.is_set()
+    stopped.set()
+    assert closed.wait(60)

@@ -50,6 +50,12 @@ if TYPE_CHECKING:
     from kip848_client.consumer.records.read_meter import ReadMeter
 
 _CLOSE_S: Final = 0.3
+"""How long close() waits for librdkafka while it looks up names."""
+
+_CLOSE_MANY: Final = 2_000
+_CLOSE_MANY_S: Final = 1.0
+"""And how long if it had more partitions than that: it goes through all of them for each that it stops, which takes
+seconds for 10,000. The group has been left by then, and nothing depends on it."""
 
 WARM_TIMEOUT_S: Final = 0.5
 """For the metadata of topics that are new to librdkafka; without it the first fetch waits 500 ms longer."""
@@ -143,6 +149,8 @@ class Fetcher:
         self._errors: deque[Kip848Error] = deque()
         self._lost: deque[tuple[NamedPartition, OffsetAndMetadata]] = deque()
         self._closed = False
+        self._most = 0
+        """Partitions that were fetched at once."""
 
     # --- what the member asks for
 
@@ -562,7 +570,7 @@ class Fetcher:
         self._stash.clear()
         self._starts.clear()
         self._safe.clear()
-        _close(self.plane)
+        _close(self.plane, wait_s=_CLOSE_MANY_S if self._most > _CLOSE_MANY else None)
 
     # --- internals
 
@@ -572,6 +580,7 @@ class Fetcher:
     def _fetch(self, wanted: Mapping[NamedPartition, OffsetAndMetadata]) -> None:
         self._starts.update(wanted)
         self._safe.update(wanted)
+        self._most = max(self._most, len(self._starts))
         self._call("incremental_assign", [public(partition, at) for partition, at in sorted(wanted.items())])
         self._unsilence(wanted)
         self._silence(sorted(self._paused.intersection(wanted)))
@@ -689,9 +698,17 @@ class Fetcher:
             raise translate(error, what=f"librdkafka's {name}") from error
 
 
-def _close(plane: RecordConsumer) -> None:
-    """Close *plane*. Its threads that look up names are not waited for long: librdkafka does until they are told."""
-    if not LOOKUPS.troubled:
+def _close(plane: RecordConsumer, *, wait_s: float | None) -> None:
+    """Close *plane*.
+
+    Its threads that look up names are not waited for long: librdkafka does until they are told.
+
+    Args:
+        wait_s: how long to wait in any case; None for ever.
+    """
+    if LOOKUPS.troubled:
+        wait_s = _CLOSE_S
+    if wait_s is None:
         plane.close()
         return
     closing = daemon_thread(plane.close, "kip848-close")
@@ -700,7 +717,7 @@ def _close(plane: RecordConsumer) -> None:
     except OutOfResourcesError:
         plane.close()
     else:
-        closing.join(_CLOSE_S)
+        closing.join(wait_s)
 
 
 def _of(message: Message) -> NamedPartition:
