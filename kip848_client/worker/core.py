@@ -12,9 +12,9 @@ on meanwhile. The rules:
 * W7: A worker that was removed releases everything (``on_lost``), and joins again under its id.
 * W8: Callbacks run one at a time; heartbeats go on meanwhile.
 * W9: The lease counts from the sending of the last accepted heartbeat, and units stop a margin before its end.
-* W10: While the coordinator may be waiting for this worker to stop units, the lease also ends a margin before the
-  rebalance timeout. The wait may begin with any heartbeat that has no answer yet, so its time counts from the first
-  of them. It is over when the coordinator answers a heartbeat that named the running units, and takes none of them.
+* W10: The coordinator removes a worker that does not stop revoked units within the rebalance timeout, so the lease also
+  ends a margin before that. The time counts from the first heartbeat without an answer, since any of their answers may
+  revoke units. It no longer counts when a heartbeat named all owned units, and its answer revokes none of them.
 * W11: After the end of a lease nothing starts before the answer to a heartbeat that was sent after all had stopped.
 * W12: Leaving: stop everything, then say so; the units are free with the answer.
 * W13: Heartbeats are numbered; the coordinator refuses one that arrives after a later one.
@@ -186,8 +186,8 @@ class WorkerCore:
         # The units
         self._assigned: dict[Unit, int] = {}
         """Units that the coordinator gave and this worker may run, unit -> token."""
-        self._given: frozenset[Unit] = frozenset()
-        """Units that the coordinator gave, by the last answer that counts."""
+        self._last_assignment: frozenset[Unit] = frozenset()
+        """Units of the last assignment that the coordinator sent in an answer that counts."""
         self._pending: tuple[Unit, ...] = ()
         self._owned: dict[Unit, int] = {}
         """Units that run here, or may run: from before on_assigned to after on_revoked or on_lost."""
@@ -206,20 +206,20 @@ class WorkerCore:
         """In a row."""
         self._read_units_ms: int | None = None
         """When to ask for the list of units again, since the plan is newer."""
-        self._behind_until_ms: int | None = None
-        """Time until which no unit is started because the list of units is older than the plan."""
+        self._sync_deadline_ms: int | None = None
+        """Until when the list of units must become as new as the plan; no unit starts before."""
         self._rejoin_ms: int | None = None
         # The lease
         self._confirmed_ms: int | None = None
         """Send time of the last heartbeat that was accepted."""
-        self._asked_ms: int | None = None
-        """Send time of the first heartbeat after which the coordinator may wait for a stop; None: it does not wait."""
+        self._revoking_since_ms: int | None = None
+        """Since when the coordinator may wait for a revocation: a heartbeat's send time; None: it waits for none."""
         self._settled_ms: int | None = None
         """W18: send time of the last heartbeat by whose answer no round waits for this worker; in classic groups."""
         self._unanswered_ms: int | None = None
         """Send time of the first heartbeat since the last answer."""
-        self._said: frozenset[Unit] | None = None
-        """The units that the heartbeat under way says run here; None if it does not say."""
+        self._sent_owned_units: frozenset[Unit] | None = None
+        """The owned units in the heartbeat under way; None if it does not name them."""
         self._planning = (
             Planning(
                 settings.client_assignors,
@@ -296,7 +296,7 @@ class WorkerCore:
         due = [] if self._in_flight else [self._beat_due_ms]
         due += [self._release_at_ms() if self._owned and not self._lost else None, self._retry_stop_ms]
         due.append(self._restart_ms)
-        due += [self._read_units_ms, self._behind_until_ms, self._rejoin_ms]
+        due += [self._read_units_ms, self._sync_deadline_ms, self._rejoin_ms]
         if self._closing is not None:
             due.append(self._closing.deadline_ms)
         if self._planning is not None:
@@ -374,7 +374,7 @@ class WorkerCore:
         if self._planning is not None and response.should_compute_assignment:
             self._planning.compute(epoch=self._epoch)
         drain = self._draining_in_group
-        if drain is not None and drain.then_close and self._said == frozenset() and not self._assigned:
+        if drain is not None and drain.then_close and self._sent_owned_units == frozenset() and not self._assigned:
             self._close()  # the coordinator knows that nothing runs here, and the others have what ran
 
     def _take(self, assignment: Assignment) -> None:
@@ -399,14 +399,14 @@ class WorkerCore:
         It waits until a heartbeat names none of the units that it took away. A heartbeat without a list of running
         units counts as one that names all units that were given to this worker.
         """
-        given = self._given if assignment is None else frozenset(self._assigned)
-        named = self._given if self._said is None else self._said
-        waits = not named <= given or (self._said is None and self._asked_ms is not None)
+        given = self._last_assignment if assignment is None else frozenset(self._assigned)
+        named = self._last_assignment if self._sent_owned_units is None else self._sent_owned_units
+        waits = not named <= given or (self._sent_owned_units is None and self._revoking_since_ms is not None)
         if not waits:
-            self._asked_ms = None
-        elif self._asked_ms is None:
-            self._asked_ms = self._unanswered_ms
-        self._given, self._unanswered_ms = given, None
+            self._revoking_since_ms = None
+        elif self._revoking_since_ms is None:
+            self._revoking_since_ms = self._unanswered_ms
+        self._last_assignment, self._unanswered_ms = given, None
         if waits and not self._to_stop():
             self._say_owned = True  # W14: no unit has to stop, but the coordinator waits to be told so
             self._beat_now()
@@ -454,7 +454,7 @@ class WorkerCore:
             self._loss = reason, act_until_ms
         self._lost = True
         self._assigned = {}  # only a new answer may start anything again
-        self._retry_stop_ms = self._restart_ms = self._read_units_ms = self._behind_until_ms = None
+        self._retry_stop_ms = self._restart_ms = self._read_units_ms = self._sync_deadline_ms = None
 
     # --- callbacks
 
@@ -566,7 +566,7 @@ class WorkerCore:
         if to_start and self._is_behind():
             self._wait_for_units()
             return
-        self._read_units_ms = self._behind_until_ms = None
+        self._read_units_ms = self._sync_deadline_ms = None
         if to_start and ends_ms is not None and self._now_ms < ends_ms:
             self._heartbeat()  # W4: the acknowledgement leaves first
             self._phase = WorkerPhase.ASSIGNING
@@ -588,11 +588,11 @@ class WorkerCore:
     def _wait_for_units(self) -> None:
         """W16: ask for the list of units until it is as new as the plan; leave for a while if it does not become so."""
         self._phase = WorkerPhase.ASSIGNING
-        if self._behind_until_ms is None:
-            self._behind_until_ms = self._now_ms + self._settings.sync_timeout_ms
-        elif self._now_ms >= self._behind_until_ms:
+        if self._sync_deadline_ms is None:
+            self._sync_deadline_ms = self._now_ms + self._settings.sync_timeout_ms
+        elif self._now_ms >= self._sync_deadline_ms:
             self._note("units_behind", known=self._catalogue[0])
-            self._read_units_ms = self._behind_until_ms = None
+            self._read_units_ms = self._sync_deadline_ms = None
             self._rejoin_ms = self._now_ms + self._settings.unsync_backoff_ms
             self._draining = True
             self._leave()
@@ -653,7 +653,7 @@ class WorkerCore:
     def _leave_done(self) -> None:
         self._left_sent = False
         self._epoch, self._confirmed_ms, self._settled_ms, self._beat_due_ms = 0, None, None, None
-        self._assigned, self._pending, self._given = {}, (), frozenset()
+        self._assigned, self._pending, self._last_assignment = {}, (), frozenset()
         self._in_flight.clear()
         if self._closing is None:
             self._draining = False
@@ -687,7 +687,7 @@ class WorkerCore:
         everything = self._say_all or joins
         settings = self._settings
         # W15: name also units that are about to start: the coordinator gives a unit away at once if it is not named.
-        self._said = frozenset((*self._owned, *self._assigned)) if everything or self._say_owned else None
+        self._sent_owned_units = frozenset((*self._owned, *self._assigned)) if everything or self._say_owned else None
         if self._unanswered_ms is None:
             self._unanswered_ms = self._now_ms
         request = ConnectGroupHeartbeatRequest(
@@ -701,7 +701,7 @@ class WorkerCore:
             server_assignor=self._server_assignor() if everything else None,
             client_assignors=self._offers(everything=everything),
             catalog=self._catalog() if everything or self._say_catalogue else None,
-            owned_units=None if self._said is None else units_on_wire(self._said),
+            owned_units=None if self._sent_owned_units is None else units_on_wire(self._sent_owned_units),
         )
         self._say_all = self._say_owned = self._say_catalogue = False
         self._beat_due_ms = None
@@ -745,7 +745,7 @@ class WorkerCore:
         margin_ms = self._margin_ms()
         ends_ms = self._confirmed_ms + self._session_ms - margin_ms
         # W10: a heartbeat without an answer may have been the one from which the coordinator counts.
-        waits_ms = self._unanswered_ms if self._asked_ms is None else self._asked_ms
+        waits_ms = self._unanswered_ms if self._revoking_since_ms is None else self._revoking_since_ms
         if waits_ms is not None:
             timeout_ms = self._settings.rebalance_timeout_ms
             # With a timeout much longer than the session, the margin must still cover drifting clocks and the stop.

@@ -12,13 +12,14 @@ each heartbeat of the core into classic requests, and their answers into the hea
 * C5: Transactional ids that are not used expire, so a running unit renews its id twice a day. Its token stays.
 * C6: The newest list of units counts, also when all workers that were started with it have left: the others know it.
   Of two lists with one version, the one that the group already has counts.
-* C7: While units have to stop here before they start there, all members send heartbeats in quick succession, so that
-  the round in which the units start begins soon after they stopped. They go on so for a while after a plan with a
-  worker that gives up its units: it leaves soon, and those whose SyncGroup comes after that need another round.
+* C7: While a unit waits for its present owner to stop it, all members send heartbeats in quick succession: so they hear
+  soon after the stop of the next round, in which the unit starts. They do the same after a plan in which a worker
+  drains: it leaves soon, and a member whose SyncGroup arrives later has to join another round.
 * C8: A worker that gives up its units says so in JoinGroup, and gets none. An administrator may ask for it: it joins
   for one round, names the worker, and leaves.
-* C9: A JoinGroup may arrive late, after its worker was given more units than it names. So a member whose JoinGroup does
-  not know the last plan may run any unit that no other member runs; such units wait for another round.
+* C9: A JoinGroup may be delayed, and its worker given units meanwhile that it does not name. So the leader takes a
+  member whose JoinGroup does not name the last generation for one that may run any unit without an owner; such units
+  wait for another round.
 * C10: A worker that gives up a unit, since its runner fails or its leader steps down, says so in JoinGroup until the
   unit is given to it again. The unit goes to a worker that has not given it up; if there is none, to the one that did
   so first.

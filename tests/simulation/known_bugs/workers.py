@@ -33,7 +33,7 @@ def _(patch: Patch) -> None:
 
     def forget(core: Any, assignment: Any) -> None:
         original(core, assignment)
-        core._asked_ms = None
+        core._revoking_since_ms = None
 
     patch.setattr(WorkerCore, "_note_wait", forget)
 
