@@ -155,7 +155,8 @@ class TaskProcessor(Driver):
                 await self._reach()
             count = self._wanted() or await self._wanted_soon()
             try:
-                batch = await consume(partial(self._access.consume, count), _SLICE_S if count else 0.0)
+                read = partial(self._access.consume, count, bytes_max=self.core.room_bytes)
+                batch = await consume(read, _SLICE_S if count else 0.0)
             except MaxPollExceededError as error:
                 self.late(error)
                 continue
@@ -375,7 +376,8 @@ class TaskProcessor(Driver):
             if revoking and self.core.paused:
                 await self._pause()
             count = self._wanted() if revoking else 0
-            batch = await self._on_thread(partial(self._access.consume_meanwhile, count)) if count else ()
+            read = partial(self._access.consume_meanwhile, count, bytes_max=self.core.room_bytes)
+            batch = await self._on_thread(read) if count else ()
             if batch:
                 self.feed(batch)
                 self._tell()

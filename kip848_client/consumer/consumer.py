@@ -708,7 +708,7 @@ class Consumer(Generic[K_co, V_co]):
             split: the records of a batch that failed for good are handled again one by one, each in a list of its own
                 and with attempts of its own.
             buffer: records in hand above which partitions are paused; twice the concurrency if None.
-            buffer_bytes: the same in bytes.
+            buffer_bytes: bytes of keys and values in hand at which reading stops; the last record may exceed them.
             drain_s: how long a revocation waits for running handlers, within 0.8 of max.poll.interval.ms; it
                 should be less than what a deployment waits before it kills.
             grace_s: how long the end waits for them.

@@ -77,9 +77,9 @@ def test_a_full_buffer_costs_no_calls_of_the_consumer(
     wanted: list[int] = []
     consume = ConsumerAccess.consume
 
-    def counted(access: ConsumerAccess, count: int, timeout_s: float) -> list[Any]:
+    def counted(access: ConsumerAccess, count: int, timeout_s: float, *, bytes_max: int) -> list[Any]:
         wanted.append(count)
-        return consume(access, count, timeout_s)
+        return consume(access, count, timeout_s, bytes_max=bytes_max)
 
     monkeypatch.setattr(ConsumerAccess, "consume", counted)
 
@@ -95,6 +95,54 @@ def test_a_full_buffer_costs_no_calls_of_the_consumer(
 
     asyncio.run(main())
     assert wanted.count(0) < len(wanted) / 4
+
+
+@pytest.mark.parametrize("kind", [Consumer, AsyncConsumer])
+def test_large_records_stay_within_buffer_bytes(kip848_broker: EmbeddedBroker, kind: type) -> None:
+    """Whole reads of 500 records came into memory before anything looked at their size."""
+    kip848_broker.topics.create("orders", 4)
+    for number in range(40):
+        kip848_broker.produce("orders", b"x" * 100_000, key=str(number), partition=number % 4)
+    in_hand = most = done = 0
+    lock = threading.Lock()
+
+    def begin(message: Any) -> None:
+        nonlocal in_hand, most
+        with lock:
+            in_hand += len(message.value())
+            most = max(most, in_hand)
+
+    def end(message: Any) -> None:
+        nonlocal in_hand, done
+        with lock:
+            in_hand -= len(message.value())
+            done += 1
+        if done == 40:
+            consumer.hand_over()
+
+    def handle(message: Any) -> None:
+        begin(message)
+        threading.Event().wait(0.02)  # it takes time, so that more would be read
+        end(message)
+
+    async def handle_async(message: Any) -> None:
+        begin(message)
+        await anyio.sleep(0.02)  # it takes time, so that more would be read
+        end(message)
+
+    async def run_async() -> None:
+        async with consumer:
+            await consumer.subscribe(["orders"])
+            await consumer.process(handle_async, concurrency=100, buffer_bytes=300_000)
+
+    consumer = kind(_conf(kip848_broker))
+    if kind is AsyncConsumer:
+        asyncio.run(run_async())
+    else:
+        with consumer:
+            consumer.subscribe(["orders"])
+            consumer.process(handle, concurrency=100, buffer_bytes=300_000)
+    assert 200_000 <= most < 400_000, "only the last record of a read may exceed it"
 
 
 def test_a_new_owner_repeats_only_what_was_not_done(kip848_broker: EmbeddedBroker) -> None:

@@ -273,6 +273,49 @@ def test_large_records_fill_the_buffer_by_their_bytes() -> None:
     assert not played.core.may_read
 
 
+def test_hot_keys_in_all_partitions_fill_the_buffer_and_no_more() -> None:
+    """Once one partition was paused the others were read for ever: gigabytes in hand, with slots free."""
+    played = Played(10, buffer=8)
+    played.core.assigned(Q, 0)
+    offsets = {P: 0, Q: 0}
+    for _ in range(100):
+        played.core.pauses()
+        if played.core.may_read:
+            read = next(name for name in offsets if name not in played.core.paused)
+            played.take(offsets[read], lanes="a", partition=read)
+            offsets[read] += 1
+    assert offsets == {P: 8, Q: 4}, "all of the buffer, and then the share of the other one"
+
+
+def test_large_records_are_read_until_their_bytes_fill_the_buffer() -> None:
+    """Their number says nothing: one read brought 500 of them, and slots that are free are no reason for more."""
+    played = Played(100, buffer_bytes=10_000_000)
+    for name in (P, Q):
+        played.core.assigned(name, 0)
+    sizes = []
+    for offset in range(100):
+        played.core.pauses()
+        if played.core.may_read:
+            sizes.append(played.core.room_bytes)
+            played.take(offset, size=4_000_000, partition=(P, Q)[offset % 2])
+    assert sizes == [10_000_000, 6_000_000, 2_000_000]
+    assert played.core.pauses() == (set(), set()), "they run, and do not wait for each other"
+
+
+def test_a_hot_key_of_large_records_leaves_room_for_other_partitions() -> None:
+    """Its records wait for each other; all the others would wait for them, too."""
+    played = Played(100, buffer=1_000, buffer_bytes=1_000_000)
+    played.core.assigned(Q, 0)
+    for offset in range(6):
+        played.take(offset, lanes="a", size=100_000)
+    assert played.core.pauses() == ({P}, set())
+    assert played.core.may_read
+    played.take(0, size=100_000, partition=Q)
+    assert (1, 0) in played.running
+    played.end(0, 1, 2, 3)
+    assert played.core.pauses() == (set(), {P})
+
+
 def test_batches_wait_for_records_or_time() -> None:
     """Bulk inserts: as many as asked for at once, or what is there after the wait; in order, of one lane."""
     played = Played(10, batch=3, batch_ms=50, buffer=100)

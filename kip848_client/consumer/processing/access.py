@@ -152,20 +152,29 @@ class ConsumerAccess:
             positions = self._consumer._fetcher.positions(names)
         return {name: position.offset for name, position in positions.items() if position.offset >= 0}
 
-    def consume(self, count: int, timeout_s: float) -> list[Message]:
-        """Records at hand, else the first that comes in *timeout_s*."""
-        self._consumer._processor_reads = True
-        try:
-            return self._consumer._read(count, timeout_s)
-        finally:
-            self._consumer._processor_reads = False
+    def consume(self, count: int, timeout_s: float, *, bytes_max: int) -> list[Message]:
+        """Records at hand, else the first that comes in *timeout_s*.
 
-    def consume_meanwhile(self, count: int) -> list[Message]:
+        Args:
+            bytes_max: of keys and values; only the last record may exceed it.
+        """
+        consumer = self._consumer
+        consumer._processor_reads, consumer._fetcher.bytes_max = True, bytes_max
+        try:
+            return consumer._read(count, timeout_s)
+        finally:
+            consumer._processor_reads, consumer._fetcher.bytes_max = False, None
+
+    def consume_meanwhile(self, count: int, *, bytes_max: int) -> list[Message]:
         """In the middle of a revocation: records at hand of the other partitions. Errors are left to the next call."""
         consumer = self._consumer
         fetcher, ready, values = consumer._fetcher, consumer._ready, consumer._values
         if not ready:
-            ready.extend(fetcher.read(count, timeout_s=0))
+            outer, fetcher.bytes_max = fetcher.bytes_max, bytes_max
+            try:
+                ready.extend(fetcher.read(count, timeout_s=0))
+            finally:
+                fetcher.bytes_max = outer
             fetcher.on_the_way = False
         fetcher.keep_readable(consumer._group.view.readable)
         taken: list[Message] = []

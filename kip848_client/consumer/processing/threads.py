@@ -110,7 +110,7 @@ class ThreadProcessor(Driver):
             if not count and self._moved.wait_for(lambda: self.core.may_read, slice_s):
                 return
         try:
-            batch = self._access.consume(count, slice_s if count else 0.0)
+            batch = self._access.consume(count, slice_s if count else 0.0, bytes_max=self.core.room_bytes)
         except MaxPollExceededError as error:
             self.late(error)
             return
@@ -270,7 +270,7 @@ class ThreadProcessor(Driver):
                 self._pause()
             with self._lock:
                 count = self._wanted() if revoking else 0
-            batch = self._access.consume_meanwhile(count) if count else ()
+            batch = self._access.consume_meanwhile(count, bytes_max=self.core.room_bytes) if count else ()
             if batch:
                 with self._lock:
                     self.feed(batch)

@@ -104,6 +104,8 @@ class _Partition:
         self.held_bytes = 0
         self.busy: Final[set[int]] = set()
         """Ids of its works that are not decided."""
+        self.begun = 0
+        """Records of these works."""
         self.draining = False
         self.committed: tuple[int, str] | None = None
         self.committing: tuple[int, str] | None = None
@@ -142,6 +144,11 @@ class _Partition:
     def held(self) -> int:
         """How many records are in hand."""
         return len(self.in_hand)
+
+    @property
+    def waits(self) -> bool:
+        """Whether most of its records wait for earlier ones."""
+        return self.begun * 2 < len(self.in_hand)
 
     @property
     def first(self) -> Item | None:
@@ -185,7 +192,7 @@ class Processing:
         """Records."""
         self._startable_lanes = 0
         """Lanes with records of which none is under way."""
-        self._full = False
+        self._full = self._full_bytes = False
         self._paused: Final[set[NamedPartition]] = set()
         self.outbox: Final = None if limits.slice_records is None else Outbox(limits.slice_records, limits.slice_ms)
         self.stopping: bool = False
@@ -354,6 +361,7 @@ class Processing:
         work = Work([item], item.partition, partition.generation, lane=lane, state="ended", first_started_ms=now_ms)
         self._works[id(work)] = work
         partition.busy.add(id(work))
+        partition.begun += 1
         self._waiting_dead_letter += 1
         self._effects.append(Failed(work, error))
 
@@ -413,6 +421,7 @@ class Processing:
             work = Work(items, partition.name, partition.generation, lane=lane, first_started_ms=now_ms)
             self._works[id(work)] = work
             partition.busy.add(id(work))
+            partition.begun += len(items)
             self._call(work, now_ms)
 
     @property
@@ -482,6 +491,7 @@ class Processing:
         self._startable_lanes += 1
         del self._works[id(work)]
         partition.busy.discard(id(work))
+        partition.begun -= len(work.items)
         self._queue(partition, lane, now_ms)
         self._start(now_ms)
 
@@ -540,6 +550,7 @@ class Processing:
             self._waiting_retry -= len(work.items)
         del self._works[id(work)]
         partition.busy.discard(id(work))
+        partition.begun -= len(work.items)
         self._release(partition, work.items)
         lane: _Lane = work.lane
         lane.busy = False
@@ -649,17 +660,21 @@ class Processing:
 
         A full buffer alone pauses nothing: while all slots are taken, nothing is read (`may_read`), and librdkafka
         would drop what it has fetched of a paused partition. If slots are free and nothing can start, records wait for
-        earlier ones: the partitions that fill the buffer are paused, so that the others are read.
+        earlier ones: the partitions that fill the buffer are paused, so that the others are read. The bytes are a hard
+        limit, so that of these a partition may take no more than it leaves to others.
         """
-        may_read, count = self.may_read, max(1, len(self._partitions))
-        share = max(1, self._limits.buffer // count)
-        share_bytes = max(1, self._limits.buffer_bytes // count)
+        limits, count = self._limits, max(1, len(self._partitions))
+        share, share_bytes = self._share, max(1, limits.buffer_bytes // count)
+        most_bytes = max(share_bytes, limits.buffer_bytes - self._held_bytes)
+        crowded = self._is_full()
         pause, resume = set(), set()
         for name, partition in self._partitions.items():
             if name in self._paused:
-                if partition.held * 2 <= share and partition.held_bytes * 2 <= share_bytes:
+                if partition.held * 2 <= share and partition.held_bytes * 2 <= most_bytes:
                     resume.add(name)
-            elif not may_read and self._starved and (partition.held >= share or partition.held_bytes >= share_bytes):
+            elif self._starved and (
+                (crowded and partition.held >= share) or (partition.waits and partition.held_bytes > most_bytes)
+            ):
                 pause.add(name)
         if len(self._paused) + len(pause) - len(resume) >= len(self._partitions):
             pause = set()  # nothing would be read anyway
@@ -672,19 +687,39 @@ class Processing:
         return self._occupied < self._limits.concurrency
 
     @property
+    def _share(self) -> int:
+        return max(1, self._limits.buffer // max(1, len(self._partitions)))
+
+    def _is_full(self) -> bool:
+        """Whether there are so many records in hand that only partitions with few may add to them."""
+        buffer = self._limits.buffer
+        self._full = self._held * 4 > buffer * 3 if self._full else self._held >= buffer
+        return self._full
+
+    @property
     def may_read(self) -> bool:
-        """Whether records should be read: there is room, or slots are free and some partitions are not paused."""
+        """Whether records should be read: there is room; or slots are free, and only partitions that have not had their
+        share are not paused.
+        """
         limits = self._limits
-        if self._full:
-            self._full = self._held * 4 > limits.buffer * 3 or self._held_bytes * 4 > limits.buffer_bytes * 3
-        else:
-            self._full = self._held >= limits.buffer or self._held_bytes >= limits.buffer_bytes
-        return not self._full or (self._starved and bool(self._paused) and len(self._paused) < len(self._partitions))
+        self._full_bytes = self._held_bytes * 4 > limits.buffer_bytes * (3 if self._full_bytes else 4) - 1
+        if self._full_bytes:
+            return False
+        if not self._is_full():
+            return True
+        share, paused = self._share, self._paused
+        held = [each.held for name, each in self._partitions.items() if name not in paused]
+        return self._starved and bool(held) and max(held) < share
 
     @property
     def room(self) -> int:
         """How many more records fit."""
         return self._limits.buffer - self._held
+
+    @property
+    def room_bytes(self) -> int:
+        """How many bytes of records may be read; what comes last may be more."""
+        return max(1, self._limits.buffer_bytes - self._held_bytes)
 
     @property
     def empty(self) -> bool:
