@@ -44,6 +44,9 @@ from .member.core.events import LeaveMode as LeaveMode
 from .member.core.states import MemberState as MemberState
 from .member.processing.work import ProcessingStatus as ProcessingStatus
 from .member.processing.work import processing_cancelled as processing_cancelled
+from .member.share.share_events import AcknowledgeType as AcknowledgeType
+from .share.consumer import ShareConsumer as ShareConsumer
+from .share.message import ShareMessage as ShareMessage
 from .testing.broker.broker import EmbeddedBroker as EmbeddedBroker
 from .worker.election import LeaderElection as LeaderElection
 from .worker.events import LossReason as LossReason

@@ -64,6 +64,12 @@ class LogEvent(enum.StrEnum):
     )
     FAILED = "member.failed", "error: the member is FATAL"
     COORDINATOR_CONNECTED = "member.coordinator_connected", "node"
+    SHARE_NOT_ACKNOWLEDGED = (
+        "share.not_acknowledged",
+        "partition, records, error: what was said about records of a share group was refused, or its answer was lost",
+    )
+    SHARE_LEADERS_UNKNOWN = "share.leaders_unknown", "error: the leaders of the partitions could not be looked up"
+    SHARE_CRASHED = "share.crashed", "group_id: a bug of this library has ended a share consumer's thread"
     WORKER_NOTED = (
         "worker.noted",
         "group_id, worker_id, what (fenced, lease_ended, request_failed, start_failed, stop_failed, not_prepared, "

@@ -1,0 +1,182 @@
+"""The records that a member of a share group has acquired: which wait, which the application has, what is said of them.
+
+Each record is in one of three places: *waiting* (acquired, not handed out), *out* (the application has it), or *said*
+(acknowledged, to be sent with the next request to its leader). It leaves when the leader has answered, or its lock has
+ended. A record is known by its partition and offset; acquired again, it is a new one.
+
+Does not own: requests (`share_reader`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from kip848_client.member.core.assignment import IdPartition
+from kip848_client.member.share.share_events import GAP, AcknowledgeType
+from kip848_client.wire.record_batch import Record
+
+
+class AcquiredRecord(msgspec.Struct, eq=False, gc=False):
+    """One record, as a member has it for a while.
+
+    Args:
+        partition: (topic id, partition).
+        topic: its name.
+        delivery_count: 1 for the first delivery; 0 if the broker does not say.
+        lock_until_ms: when the leader gives it to another member, as of when the request was sent: never too late.
+        node_id: the leader that it was acquired from.
+        timestamp_type: 1 create time, 2 log append time.
+    """
+
+    partition: IdPartition
+    topic: str
+    record: Record
+    delivery_count: int
+    lock_until_ms: int
+    node_id: int
+    timestamp_type: int = 1
+
+    @property
+    def offset(self) -> int:
+        """Its offset."""
+        return self.record.offset
+
+
+class HeldRecords:
+    """All records that one member has."""
+
+    def __init__(self) -> None:
+        self._waiting: Final[deque[AcquiredRecord]] = deque()
+        self._out: Final[dict[tuple[IdPartition, int], AcquiredRecord]] = {}
+        self._said: Final[dict[int, dict[IdPartition, dict[int, int]]]] = {}
+        """Leader -> partition -> offset -> what is said."""
+
+    @property
+    def waiting(self) -> int:
+        """Records that can be handed out."""
+        return len(self._waiting)
+
+    @property
+    def out(self) -> Mapping[tuple[IdPartition, int], AcquiredRecord]:
+        """Records that the application has."""
+        return self._out
+
+    @property
+    def nodes_with_said(self) -> frozenset[int]:
+        """Leaders that are to hear something."""
+        return frozenset(self._said)
+
+    @property
+    def empty(self) -> bool:
+        """Whether the member has nothing, and nothing to say."""
+        return not self._waiting and not self._out and not self._said
+
+    def acquired(self, records: Iterable[AcquiredRecord]) -> list[AcquiredRecord]:
+        """Take records of an answer. Returns older deliveries of them that the application has: they do not count."""
+        displaced = []
+        for held in records:
+            old = self._out.pop((held.partition, held.offset), None)
+            if old is not None:
+                displaced.append(old)
+            self._waiting.append(held)
+        return displaced
+
+    def gaps(self, node_id: int, partition: IdPartition, offsets: Iterable[int]) -> None:
+        """Offsets of an answer that hold no record."""
+        self.tell(node_id, partition, offsets, GAP)
+
+    def unsay(self, records: Iterable[AcquiredRecord]) -> dict[IdPartition, dict[int, int]]:
+        """Take back what is to be said of older deliveries of *records*: the leader would take it for the new ones."""
+        taken: dict[IdPartition, dict[int, int]] = {}
+        for held in records:
+            word = self._said.get(held.node_id, {}).get(held.partition, {}).pop(held.offset, None)
+            if word is not None:
+                taken.setdefault(held.partition, {})[held.offset] = word
+        for node_id, said in list(self._said.items()):
+            self._said[node_id] = {of: words for of, words in said.items() if words}
+            if not self._said[node_id]:
+                del self._said[node_id]
+        return taken
+
+    def tell(self, node_id: int, partition: IdPartition, offsets: Iterable[int], word: int) -> None:
+        """Say *word* about acquired offsets whose records cannot be read."""
+        words = dict.fromkeys(offsets, int(word))
+        if words:
+            self._words(node_id, partition).update(words)
+
+    def take(self, count: int, *, now_ms: int) -> list[AcquiredRecord]:
+        """Hand out at most *count* records whose locks hold."""
+        taken: list[AcquiredRecord] = []
+        while self._waiting and len(taken) < count:
+            held = self._waiting.popleft()
+            if held.lock_until_ms > now_ms:
+                self._out[held.partition, held.offset] = held
+                taken.append(held)
+        return taken
+
+    def put_back(self, records: Iterable[AcquiredRecord]) -> None:
+        """Count these as not handed out."""
+        for held in reversed(list(records)):
+            if self._out.pop((held.partition, held.offset), None) is held:
+                self._waiting.appendleft(held)
+
+    def say(self, partition: IdPartition, offset: int, word: int) -> AcquiredRecord | None:
+        """Say *word* about a record that is out; None if there is no such record.
+
+        A renewed record stays out.
+        """
+        key = (partition, offset)
+        held = self._out.get(key)
+        if held is None:
+            return None
+        if word != AcknowledgeType.RENEW:
+            del self._out[key]
+        self._words(held.node_id, partition)[offset] = word
+        return held
+
+    def say_of_waiting(self, word: int) -> None:
+        """Say *word* about all that was not handed out."""
+        while self._waiting:
+            held = self._waiting.popleft()
+            self._words(held.node_id, held.partition)[held.offset] = word
+
+    def take_said(self, node_id: int) -> dict[IdPartition, dict[int, int]]:
+        """All that *node_id* is to hear; it counts as told."""
+        return self._said.pop(node_id, {})
+
+    def said(self, node_id: int) -> Mapping[IdPartition, Mapping[int, int]]:
+        """All that *node_id* is to hear."""
+        return self._said.get(node_id, {})
+
+    def renewed(self, partition: IdPartition, offsets: Iterable[int], *, until_ms: int) -> None:
+        """Their locks began anew."""
+        for offset in offsets:
+            held = self._out.get((partition, offset))
+            if held is not None:
+                held.lock_until_ms = until_ms
+
+    def expire(self, *, now_ms: int) -> list[AcquiredRecord]:
+        """Drop records whose locks have ended. Returns those that the application has."""
+        while self._waiting and self._waiting[0].lock_until_ms <= now_ms:
+            self._waiting.popleft()
+        lost = [held for held in self._out.values() if held.lock_until_ms <= now_ms]
+        for held in lost:
+            del self._out[held.partition, held.offset]
+        return lost
+
+    def drop_waiting(self, node_id: int) -> None:
+        """Drop what was acquired from a leader and waits: the session is over, so others may get it."""
+        kept = [held for held in self._waiting if held.node_id != node_id]
+        self._waiting.clear()
+        self._waiting.extend(kept)
+
+    def next_end_ms(self) -> int | None:
+        """When the first lock ends of a record that is out."""
+        return min((held.lock_until_ms for held in self._out.values()), default=None)
+
+    def _words(self, node_id: int, partition: IdPartition) -> dict[int, int]:
+        return self._said.setdefault(node_id, {}).setdefault(partition, {})

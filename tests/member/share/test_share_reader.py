@@ -1,0 +1,316 @@
+"""The reading core of a share group's member: sessions, words about records and their outcomes, locks."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+from uuid import UUID
+
+from kip848_client.common.error_codes import ErrorCode
+from kip848_client.common.model import BrokerNode
+from kip848_client.errors import BrokerError, ConnectionLostError
+from kip848_client.member.core.assignment import IdPartition
+from kip848_client.member.share.share_events import (
+    AcknowledgeType,
+    CommitEnded,
+    FindLeaders,
+    Leader,
+    LocksLost,
+    Outcome,
+    ReaderClosed,
+    ReaderEffect,
+    ShareSend,
+)
+from kip848_client.member.share.share_reader import ReaderSettings, ShareReader
+from kip848_client.wire.messages import share_acknowledge
+from kip848_client.wire.messages.share_acknowledge import ShareAcknowledgeRequest, ShareAcknowledgeResponse
+from kip848_client.wire.messages.share_fetch import (
+    AcquiredRecords,
+    PartitionData,
+    ShareFetchableTopicResponse,
+    ShareFetchRequest,
+    ShareFetchResponse,
+)
+from kip848_client.wire.record_batch import Record, build_batch
+
+TOPIC = UUID(int=1)
+P0: IdPartition = (TOPIC, 0)
+LOCK_MS = 30_000
+EffectT = TypeVar("EffectT", bound=ReaderEffect)
+
+
+class Driver:
+    """A reader of one partition, with node 1 as its leader, and a clock."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.reader = ShareReader(ReaderSettings(**settings), group_id="g", member_id="m", rng=random.Random(0))
+        self.now_ms = 0
+        self.effects: list[ReaderEffect] = []
+        self.reader.room = 10
+        self.reader.assign(frozenset({P0}))
+        self.advance()
+        assert self.told(FindLeaders) == [FindLeaders(frozenset({TOPIC}))]
+        self.reader.leaders_found({P0: Leader(BrokerNode(1, "a", 9092), "mails")})
+
+    def advance(self) -> list[ReaderEffect]:
+        self.effects = self.reader.advance(now_ms=self.now_ms)
+        return self.effects
+
+    def told(self, kind: type[EffectT]) -> list[EffectT]:
+        return [effect for effect in self.effects if isinstance(effect, kind)]
+
+    def sent(self) -> ShareSend:
+        self.advance()
+        (send,) = self.told(ShareSend)
+        return send
+
+    def answer(self, send: ShareSend, response: object) -> list[ReaderEffect]:
+        self.reader.answered(send.request_id, response, now_ms=self.now_ms)
+        return self.advance()
+
+    def acquire(self, values: Sequence[bytes], *, first: int = 0) -> None:
+        """Open the session if need be, and get these records."""
+        send = self.sent()
+        assert isinstance(send.request, ShareFetchRequest)
+        self.answer(send, records(values, first=first))
+
+
+def records(
+    values: Sequence[bytes], *, first: int = 0, acquired: Sequence[AcquiredRecords] | None = None, code: int = 0
+) -> ShareFetchResponse:
+    batch = build_batch([Record(value) for value in values], base_offset=first) if values else b""
+    ranges = acquired if acquired is not None else [AcquiredRecords(first, first + len(values) - 1, 1)]
+    data = PartitionData(
+        partition_index=0, acknowledge_error_code=code, records=batch, acquired_records=tuple(ranges if values else ())
+    )
+    return ShareFetchResponse(
+        acquisition_lock_timeout_ms=LOCK_MS, responses=(ShareFetchableTopicResponse(TOPIC, (data,)),)
+    )
+
+
+def acknowledged(code: int = 0) -> ShareAcknowledgeResponse:
+    data = share_acknowledge.PartitionData(partition_index=0, error_code=code)
+    return ShareAcknowledgeResponse(
+        acquisition_lock_timeout_ms=LOCK_MS,
+        responses=(share_acknowledge.ShareAcknowledgeTopicResponse(TOPIC, (data,)),),
+    )
+
+
+def said(request: object) -> Mapping[int, tuple[int, int]]:
+    """First offset -> (last offset, word) of what a request says about partition 0."""
+    assert isinstance(request, ShareFetchRequest | ShareAcknowledgeRequest)
+    return {
+        batch.first_offset: (batch.last_offset, batch.acknowledge_types[0])
+        for topic in request.topics
+        for partition in topic.partitions
+        for batch in partition.acknowledgement_batches
+    }
+
+
+def test_the_first_fetch_opens_the_session_and_the_next_one_counts_up() -> None:
+    """A wrong epoch is refused, and the session with all its locks begins again."""
+    driver = Driver()
+    first = driver.sent()
+    driver.answer(first, records([b"a"]))
+    (second,) = driver.told(ShareSend)
+    assert [first.request.share_session_epoch, second.request.share_session_epoch] == [0, 1]  # type: ignore[attr-defined]
+    assert second.request.topics == ()  # type: ignore[attr-defined]
+
+
+def test_words_about_records_go_with_the_next_fetch_in_ranges() -> None:
+    """A request for each record would cost a queue most of its speed."""
+    driver = Driver()
+    driver.acquire([b"a", b"b", b"c"])
+    (parked,) = driver.told(ShareSend)
+    driver.reader.take(3, now_ms=0)
+    for offset in (0, 1):
+        assert driver.reader.acknowledge(P0, offset, AcknowledgeType.ACCEPT)
+    assert driver.reader.acknowledge(P0, 2, AcknowledgeType.REJECT)
+    assert driver.advance() == []  # one request at a time
+    driver.answer(parked, records([]))
+    (send,) = driver.told(ShareSend)
+    assert isinstance(send.request, ShareFetchRequest)
+    assert said(send.request) == {0: (1, 1), 2: (2, 3)}
+    driver.answer(send, records([]))
+    assert driver.told(Outcome) == [Outcome(P0, {0: 1, 1: 1, 2: 3}, None)]
+
+
+def test_without_room_they_are_said_at_once_in_a_request_of_their_own() -> None:
+    """A worker that has enough to do would otherwise keep what it has done to itself."""
+    driver = Driver()
+    driver.acquire([b"a"])
+    (parked,) = driver.told(ShareSend)
+    driver.reader.room = 0
+    driver.answer(parked, records([]))
+    driver.reader.take(1, now_ms=0)
+    driver.reader.acknowledge(P0, 0, AcknowledgeType.ACCEPT)
+    send = driver.sent()
+    assert isinstance(send.request, ShareAcknowledgeRequest)
+    assert said(send.request) == {0: (0, 1)}
+
+
+def test_offsets_without_a_record_are_acknowledged_as_gaps() -> None:
+    """Markers of transactions, and what compaction removed, would be delivered again and again."""
+    driver = Driver()
+    send = driver.sent()
+    driver.answer(send, records([b"a"], acquired=[AcquiredRecords(0, 2, 1)]))
+    (fetch,) = driver.told(ShareSend)
+    assert said(fetch.request) == {1: (2, 0)}
+    assert [held.offset for held in driver.reader.take(10, now_ms=0)] == [0]
+    driver.answer(fetch, records([]))
+    assert driver.told(Outcome) == []  # nobody asked for it
+
+
+def test_a_refused_word_is_told_and_not_said_again() -> None:
+    """The lock had ended: another member has the record."""
+    driver = Driver()
+    driver.acquire([b"a"])
+    (parked,) = driver.told(ShareSend)
+    driver.reader.take(1, now_ms=0)
+    driver.reader.acknowledge(P0, 0, AcknowledgeType.ACCEPT)
+    driver.answer(parked, records([]))
+    (send,) = driver.told(ShareSend)
+    driver.answer(send, records([], code=ErrorCode.INVALID_RECORD_STATE))
+    (outcome,) = driver.told(Outcome)
+    assert isinstance(outcome.error, BrokerError)
+    assert outcome.error.code == ErrorCode.INVALID_RECORD_STATE
+    (after,) = driver.told(ShareSend)
+    assert said(after.request) == {}
+
+
+def test_a_word_whose_answer_was_lost_is_told_as_unknown_and_not_said_again() -> None:
+    """Said again, it would be refused although it had counted."""
+    driver = Driver()
+    driver.acquire([b"a"])
+    (parked,) = driver.told(ShareSend)
+    driver.reader.take(1, now_ms=0)
+    driver.reader.acknowledge(P0, 0, AcknowledgeType.ACCEPT)
+    driver.answer(parked, records([]))
+    (send,) = driver.told(ShareSend)
+    lost = ConnectionLostError("cut")
+    driver.reader.failed(send.request_id, lost, now_ms=0)
+    driver.advance()
+    assert driver.told(Outcome) == [Outcome(P0, {0: 1}, lost)]
+    driver.now_ms = 10_000
+    driver.advance()
+    driver.reader.leaders_found({P0: Leader(BrokerNode(1, "a", 9092), "mails")})
+    fetch = driver.sent()
+    assert fetch.request.share_session_epoch == 0  # type: ignore[attr-defined]
+    assert said(fetch.request) == {}
+
+
+def test_a_session_that_the_leader_forgot_begins_again_at_once() -> None:
+    """A broker that restarts knows no session."""
+    driver = Driver()
+    driver.acquire([b"a"])
+    (parked,) = driver.told(ShareSend)
+    driver.answer(parked, ShareFetchResponse(error_code=ErrorCode.SHARE_SESSION_NOT_FOUND))
+    (send,) = driver.told(ShareSend)
+    assert isinstance(send.request, ShareFetchRequest)
+    assert send.request.share_session_epoch == 0
+    assert driver.reader.take(1, now_ms=0) == []  # the leader gives it to others
+
+
+def test_a_record_whose_lock_has_ended_is_not_handed_out() -> None:
+    """Two members would handle it."""
+    driver = Driver()
+    driver.acquire([b"a"])
+    assert driver.reader.take(1, now_ms=LOCK_MS) == []
+
+
+def test_a_lock_that_ends_while_the_application_has_the_record_is_told() -> None:
+    """A handler that goes on would work on what another member has."""
+    driver = Driver()
+    driver.acquire([b"a"])
+    driver.reader.take(1, now_ms=0)
+    driver.advance()
+    assert driver.reader.deadline_ms() == LOCK_MS
+    driver.now_ms = LOCK_MS
+    driver.advance()
+    assert driver.told(LocksLost) == [LocksLost(P0, frozenset({0}))]
+    assert not driver.reader.acknowledge(P0, 0, AcknowledgeType.ACCEPT)
+
+
+def test_a_renewed_lock_holds_longer() -> None:
+    """A job that takes five lock times stays with its worker."""
+    driver = Driver()
+    driver.acquire([b"a"])
+    (parked,) = driver.told(ShareSend)
+    driver.reader.take(1, now_ms=0)
+    driver.answer(parked, records([]))
+    (again,) = driver.told(ShareSend)
+    driver.now_ms = 20_000
+    driver.reader.acknowledge(P0, 0, AcknowledgeType.RENEW)
+    driver.answer(again, records([]))
+    (renewal,) = driver.told(ShareSend)
+    assert isinstance(renewal.request, ShareAcknowledgeRequest)  # a renewal must not wait for records
+    assert renewal.request.is_renew_ack
+    driver.answer(renewal, acknowledged())
+    driver.now_ms = 20_000 + LOCK_MS - 1
+    driver.advance()
+    assert driver.told(LocksLost) == []
+
+
+def test_a_commit_ends_with_the_last_outcome_and_names_the_first_error() -> None:
+    """commit() that returned too early would let a program lose what it believed done."""
+    driver = Driver()
+    driver.acquire([b"a", b"b"])
+    (parked,) = driver.told(ShareSend)
+    driver.reader.take(2, now_ms=0)
+    driver.reader.acknowledge(P0, 0, AcknowledgeType.ACCEPT)
+    driver.reader.commit(7, deadline_ms=60_000)
+    driver.advance()
+    assert driver.told(CommitEnded) == []
+    driver.answer(parked, records([]))
+    (send,) = driver.told(ShareSend)
+    assert isinstance(send.request, ShareAcknowledgeRequest)  # it does not wait for records
+    driver.answer(send, acknowledged())
+    assert driver.told(CommitEnded) == [CommitEnded(7, {P0: None})]
+
+
+def test_a_commit_without_anything_to_say_ends_at_once() -> None:
+    """It would wait for its time-out."""
+    driver = Driver()
+    driver.reader.commit(1, deadline_ms=60_000)
+    driver.advance()
+    assert driver.told(CommitEnded) == [CommitEnded(1, {})]
+
+
+def test_closing_gives_back_everything_in_one_request_and_ends_the_session() -> None:
+    """The next worker would wait for the locks of the one before."""
+    driver = Driver()
+    driver.acquire([b"a", b"b", b"c"])
+    (parked,) = driver.told(ShareSend)
+    driver.reader.take(1, now_ms=0)
+    driver.reader.close(deadline_ms=30_000)
+    driver.answer(parked, records([]))
+    (last,) = driver.told(ShareSend)
+    assert isinstance(last.request, ShareAcknowledgeRequest)
+    assert last.request.share_session_epoch == -1
+    assert said(last.request) == {0: (2, 2)}
+    driver.answer(last, acknowledged())
+    assert driver.told(ReaderClosed) == [ReaderClosed()]
+
+
+def test_closing_ends_at_its_deadline_although_a_leader_does_not_answer() -> None:
+    """A broker that is away would keep a program from ending."""
+    driver = Driver()
+    driver.acquire([b"a"])
+    driver.reader.close(deadline_ms=1_000)
+    driver.advance()
+    assert driver.told(ReaderClosed) == []
+    driver.now_ms = 1_000
+    driver.advance()
+    assert driver.told(ReaderClosed) == [ReaderClosed()]
+
+
+def test_with_a_limit_of_records_no_more_are_asked_for_than_there_is_room() -> None:
+    """One worker would sit on the jobs of all others."""
+    driver = Driver(record_limit=True)
+    driver.reader.room = 3
+    send = driver.sent()
+    assert isinstance(send.request, ShareFetchRequest)
+    assert (send.request.max_records, send.request.share_acquire_mode) == (3, 1)
+    driver.answer(send, records([b"a", b"b", b"c"]))
+    assert driver.told(ShareSend) == []
