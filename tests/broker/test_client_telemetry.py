@@ -188,6 +188,15 @@ def test_a_subscription_that_makes_no_sense_is_refused(broker: EmbeddedBroker) -
             broker.telemetry.subscribe("ours", ["*"], match=match)
 
 
+def test_names_of_metrics_are_a_list_as_in_kafka(broker: EmbeddedBroker, client: Client) -> None:
+    """An empty name would be the beginning of every metric."""
+    broker.telemetry.subscribe("ours", [" a.", "b.", "a."])
+    assert client.subscribe().requested_metrics == ("a.", "b.")
+    for metrics in (["a.", "", "b."], ["", ""]):
+        with pytest.raises(ConfigError, match="values must not be empty"):
+            broker.telemetry.subscribe("ours", metrics)
+
+
 def test_clients_are_not_asked_unless_the_broker_takes_metrics() -> None:
     """As on Kafka without a receiver: clients see from ApiVersions that there is nothing to ask."""
     with EmbeddedBroker() as broker, RawConnection(broker.bootstrap_servers) as connection:

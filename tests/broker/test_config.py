@@ -24,6 +24,8 @@ def test_an_unknown_name_is_refused_with_the_nearest_known_one() -> None:
     """A misspelt property that is ignored makes a test prove something else than it says."""
     with pytest.raises(ConfigError, match=r"did you mean 'group\.consumer\.session\.timeout\.ms'"):
         BrokerConfig.parse({"group.consumer.session.timeout": "1000"})
+    with pytest.raises(ConfigError, match=r"is Apache Kafka's, and the embedded broker does not have it; leave it out"):
+        BrokerConfig.parse({"offsets.topic.num.partitions": "1"})
 
 
 @pytest.mark.parametrize(

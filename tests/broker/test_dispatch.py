@@ -52,16 +52,34 @@ def test_old_versions_of_produce_are_advertised_and_close_the_connection(
 
 @pytest.mark.parametrize(
     ("version", "supported"),
-    [(3, []), (4, [("group.version", 0, 1), ("share.version", 0, 2), ("transaction.version", 0, 2)])],
+    [
+        (3, [("metadata.version", 7, 33)]),
+        (
+            4,
+            [
+                ("group.version", 0, 1),
+                ("kraft.version", 0, 1),
+                ("metadata.version", 7, 33),
+                ("share.version", 0, 2),
+                ("transaction.version", 0, 2),
+            ],
+        ),
+    ],
 )
-def test_groups_and_transactions_are_finalised_features(
+def test_features_are_those_of_kafka_4_4(
     connection: RawConnection, version: int, supported: list[tuple[str, int, int]]
 ) -> None:
-    """Java clients ask for both; below version 4 they cannot read a minimum of 0 (KAFKA-17492)."""
+    """Java clients ask for some, tools for all; below version 4 they cannot read a minimum of 0 (KAFKA-17492)."""
     response = connection.ask(API_VERSIONS, version=version)
     assert [(item.name, item.min_version, item.max_version) for item in response.supported_features] == supported
     finalized = [(item.name, item.max_version_level) for item in response.finalized_features]
-    assert finalized == [("group.version", 1), ("share.version", 2), ("transaction.version", 2)]
+    assert finalized == [
+        ("group.version", 1),
+        ("kraft.version", 1),
+        ("metadata.version", 33),
+        ("share.version", 2),
+        ("transaction.version", 2),
+    ]
 
 
 @pytest.mark.parametrize(("level", "finalized"), [(0, []), (1, [1])])

@@ -192,6 +192,8 @@ def test_an_administrator_lets_the_preferred_nodes_lead_again(broker: EmbeddedBr
     assert elect(0, kind=2) == [(0, ErrorCode.INVALID_REQUEST)]
     assert elect() == [(0, ErrorCode.NONE)]
     assert elect() == []
+    everything = at(2).call(ApiKey.ELECT_LEADERS, 2, topic_partitions=None).replica_election_results
+    assert [(each.topic, each.partition_result) for each in everything] == [(TOPIC, ())]
     partition = at(1).ask(MetadataRequest(topics=None), version=12).topics[0].partitions[0]
     assert (partition.leader_id, partition.leader_epoch) == (1, 2)
 

@@ -501,7 +501,12 @@ def _request(api_key: int, scene: Scene, version: int) -> Request[Any]:
     return message(api_key, _FIELDS[api_key](scene, version))
 
 
-ROWS: Final[Mapping[int, Row]] = {api_key: partial(_request, api_key) for api_key in _FIELDS}
+class _Rows(dict[int, Row]):
+    def __missing__(self, api_key: int) -> Row:
+        raise LookupError(f"{ApiKey(api_key).name} has no request yet: add a row to `_FIELDS` in {__file__}")
+
+
+ROWS: Final[Mapping[int, Row]] = _Rows({api_key: partial(_request, api_key) for api_key in _FIELDS})
 """API key -> function that makes its request. Computed: a new API needs a row in `_FIELDS`."""
 
 REFUSED: Final[Mapping[int, set[int]]] = {

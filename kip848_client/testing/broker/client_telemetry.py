@@ -143,9 +143,9 @@ class ClientTelemetry:
         """
         if not name:
             raise BrokerError("Subscription name can't be empty", code=ErrorCode.INVALID_REQUEST)
-        _check(settings)
+        checked = {key: _checked(key, value) for key, value in settings.items()}
         if not validate_only:
-            self.subscriptions.replace(name, settings)
+            self.subscriptions.replace(name, checked)
             self._version += 1
 
     def remember_software(self, connection_id: int, name: str, version: str) -> None:
@@ -340,22 +340,27 @@ def _varint(message: bytes, position: int) -> tuple[int, int]:
             raise ProtocolError(f"a varint before byte {position} is longer than 64 bits")
 
 
-def _check(settings: Mapping[str, str]) -> None:
-    for key, value in settings.items():
-        if key not in SUBSCRIPTION_DEFAULTS:
-            raise BrokerError(f"Unknown client metrics configuration: {key}", code=ErrorCode.INVALID_REQUEST)
-        if key == "interval.ms":
-            try:
-                interval_ms = int(value)
-            except ValueError as error:
-                raise ConfigError(f"Invalid value {value} for configuration {key}: Not a number of type INT") from error
-            if interval_ms not in _INTERVAL_MS:
-                raise BrokerError(
-                    f"Invalid value {value} for {key}, interval must be between 100 and 3600000 (1 hour)",
-                    code=ErrorCode.INVALID_REQUEST,
-                )
-        elif key == "match":
-            _patterns(value)
+def _checked(key: str, value: str) -> str:
+    """A setting as it is kept: a list without blanks and repetitions."""
+    if key not in SUBSCRIPTION_DEFAULTS:
+        raise BrokerError(f"Unknown client metrics configuration: {key}", code=ErrorCode.INVALID_REQUEST)
+    if key == "interval.ms":
+        try:
+            interval_ms = int(value)
+        except ValueError as error:
+            raise ConfigError(f"Invalid value {value} for configuration {key}: Not a number of type INT") from error
+        if interval_ms not in _INTERVAL_MS:
+            raise BrokerError(
+                f"Invalid value {value} for {key}, interval must be between 100 and 3600000 (1 hour)",
+                code=ErrorCode.INVALID_REQUEST,
+            )
+        return value
+    parts = [part.strip() for part in value.split(",")] if value.strip() else []
+    if not all(parts):
+        raise ConfigError(f"Configuration '{key}' values must not be empty.")
+    if key == "match":
+        _patterns(value)
+    return ",".join(dict.fromkeys(parts))
 
 
 def _patterns(match: str) -> list[tuple[str, re.Pattern[str]]]:

@@ -17,6 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kip848_client.errors import ConfigError
+from kip848_client.testing.broker.metadata.kafka_configs import broker_configs
 from kip848_client.testing.coordinator.core.coordinator_config import CoordinatorConfig, Property, properties_of
 
 Profile = Literal["default", "kafka"]
@@ -162,7 +163,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
                 field = _FIELDS[name]
                 values[field] = _parse(_PROPERTIES[field], value, default=getattr(_DEFAULTS, field))
             else:
-                raise ConfigError(f"broker property {name!r} is not known{_suggestion(name)}")
+                raise ConfigError(_why_unknown(name))
         coordinator = CoordinatorConfig.from_properties(for_coordinator, profile=profile)
         return cls(coordinator=coordinator, profile=profile, **values)
 
@@ -241,6 +242,8 @@ def _text(value: object) -> str:
     return str(value)
 
 
-def _suggestion(name: str) -> str:
+def _why_unknown(name: str) -> str:
+    if name in broker_configs():
+        return f"broker property {name!r} is Apache Kafka's, and the embedded broker does not have it; leave it out"
     near = difflib.get_close_matches(name, sorted(PROPERTY_NAMES), n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    return f"broker property {name!r} is not known" + (f"; did you mean {near[0]!r}?" if near else "")

@@ -389,6 +389,11 @@ CASES: Final[dict[str, Case]] = {
     "alter client metrics by a bad pattern": alter(CLIENT_METRICS, "m", ("match", "client_id=[")),
     "alter client metrics by a key that is not known": alter(CLIENT_METRICS, "m", ("metric", "x")),
     "alter client metrics without a name": alter(CLIENT_METRICS, "", ("metrics", "x")),
+    **{
+        f"client metrics with {key}={value!r}": alter(CLIENT_METRICS, "m", (key, value))
+        for key, values in {"metrics": ("a,,b", ",", " ", "a, b"), "match": ("client_id=a,,client_id=b", ",")}.items()
+        for value in values
+    },
     "describe all client metrics": describe(CLIENT_METRICS, "m"),
     "SCRAM users that are not there": scram_of("nowhere", "twice", "twice", ""),
     "a SCRAM user of too few and too many iterations": scram(("a", 1, 4095), ("b", 1, 16_385), ("", 1, 4096)),
@@ -397,6 +402,12 @@ CASES: Final[dict[str, Case]] = {
     "elect leaders that lead": elect(("+full", [0, 7]), ("+nowhere", [0])),
     "elect leaders twice, and of an unknown kind": elect(("+full", [0, 0]), kind=3),
     "elect any leader where there is one": elect(("+full", [0]), kind=1),
+    "elect leaders of no partitions": elect(("+full", []), ("+nowhere", [])),
+    "reassign nothing": (
+        "alter_partition_reassignments",
+        1,
+        {"allow_replication_factor_change": False, "topics": []},
+    ),
     "give a partition the replica that it has": reassign(1),
     "give a partition a node that is not there": reassign(99),
     "give a partition a node twice": reassign(1, 1),
@@ -409,6 +420,9 @@ CASES: Final[dict[str, Case]] = {
     "list reassignments of a topic that is not there": reassignments(0, topic="+nowhere"),
     "raise a feature to its level": feature("group.version", 1),
     "raise a feature to its level, by an older API": feature("group.version", 1, version=1),
+    "raise the feature of the cluster's records to its level": feature("metadata.version", 33),
+    "lower the feature of the cluster's records": feature("metadata.version", 20),
+    "lower the feature of the cluster's records below all levels": feature("metadata.version", 0, kind=2),
     "raise a feature above all levels": feature("group.version", 9),
     "raise a feature that is not there": feature("no.such.feature", 1),
     "raise a feature that is not there, by an older API": feature("no.such.feature", 1, version=1),

@@ -6,13 +6,13 @@ Source:
 
 from __future__ import annotations
 
-from typing import Final
-
 from kip848_client.errors import ErrorCode
 from kip848_client.testing.broker.net.context import ANONYMOUS, RequestContext
 
-NO_TIME: Final = 0
-"""Of a token that there is not, as Kafka answers."""
+
+def no_time(context: RequestContext) -> int:
+    """Every time of a token that there is not, as Kafka answers."""
+    return -1 if refusal_code(context) == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED else 0
 
 
 def refusal_code(context: RequestContext) -> ErrorCode:

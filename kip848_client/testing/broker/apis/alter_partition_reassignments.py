@@ -38,7 +38,7 @@ def handle(
     """Reassign, partition by partition."""
     del context
     return AlterPartitionReassignmentsResponse(
-        allow_replication_factor_change=request.allow_replication_factor_change,
+        allow_replication_factor_change=request.allow_replication_factor_change or not request.topics,  # as in Kafka
         responses=tuple(
             ReassignableTopicResponse(
                 name=named.name,

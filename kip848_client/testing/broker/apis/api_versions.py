@@ -29,6 +29,8 @@ from kip848_client.wire.messages.api_versions import (
 API_KEY: Final = ApiKey.API_VERSIONS
 VERSIONS: Final = (0, 5)
 
+_FIRST_VERSION_WITH_LEVEL_0: Final = 4
+
 requires: Final = nothing
 
 GROUP_VERSION: Final = "group.version"
@@ -40,6 +42,12 @@ SHARE_VERSION: Final = "share.version"
 TRANSACTION_VERSION: Final = "transaction.version"
 """Kafka's feature for transactions; level 2 = each end of one moves the producer's epoch on (KIP-890)."""
 
+METADATA_VERSION: Final = "metadata.version"
+"""Kafka's feature for the cluster's own records; level 33 is that of Kafka 4.4."""
+
+KRAFT_VERSION: Final = "kraft.version"
+"""Kafka's feature for the quorum of controllers; level 1 = voters can change, which they do not here."""
+
 _ADVERTISED_FROM: Final = {ApiKey.PRODUCE: 0}
 """APIs whose lowest advertised version is not served. librdkafka up to 2.10.1 takes that version for the oldest
 message format, and compresses with gzip, snappy or lz4 only if it is below 3 (KAFKA-18659)."""
@@ -49,7 +57,7 @@ _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def handle(broker: BrokerState, request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
-    """List the served APIs and the features: ``group.version`` 1, ``share.version`` 2 and ``transaction.version``."""
+    """List the served APIs and the features."""
     if context.api_version >= 3 and not (
         _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
     ):
@@ -66,7 +74,9 @@ def handle(broker: BrokerState, request: ApiVersionsRequest, context: RequestCon
     known = features(broker)
     # KAFKA-17492: clients below version 4 cannot read a supported feature whose minimum is 0.
     supported = tuple(
-        SupportedFeatureKey(name=name, min_version=0, max_version=feature.highest) for name, feature in known.items()
+        SupportedFeatureKey(name=name, min_version=feature.lowest, max_version=feature.highest)
+        for name, feature in known.items()
+        if feature.lowest or context.api_version >= _FIRST_VERSION_WITH_LEVEL_0
     )
     finalized = tuple(
         FinalizedFeatureKey(name=name, max_version_level=feature.level, min_version_level=feature.level)
@@ -75,23 +85,26 @@ def handle(broker: BrokerState, request: ApiVersionsRequest, context: RequestCon
     )
     return ApiVersionsResponse(
         api_keys=_served(broker),
-        supported_features=supported if context.api_version >= 4 else (),
+        supported_features=supported,
         finalized_features_epoch=0,
         finalized_features=finalized,
     )
 
 
 class Feature(msgspec.Struct, frozen=True):
-    """The highest level of a feature that the broker could have, and the level that it has."""
+    """The levels that a feature could have in Kafka, and the one that it has here; level 0 is not finalised."""
 
     highest: int
     level: int
+    lowest: int = 0
 
 
 def features(broker: BrokerState) -> Mapping[str, Feature]:
     """All features, by name."""
     return {
         GROUP_VERSION: Feature(highest=1, level=1),
+        KRAFT_VERSION: Feature(highest=1, level=1),
+        METADATA_VERSION: Feature(lowest=7, highest=33, level=33),
         SHARE_VERSION: Feature(highest=2, level=2),
         TRANSACTION_VERSION: Feature(highest=2, level=broker.config.transaction_version),
     }

@@ -6,7 +6,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from kip848_client.testing.broker.apis._delegation_tokens import NO_TIME, refusal_code
+from kip848_client.testing.broker.apis._delegation_tokens import no_time, refusal_code
 from kip848_client.testing.broker.apis._permissions import nothing
 from kip848_client.testing.broker.net.context import RequestContext
 from kip848_client.testing.broker.state import BrokerState
@@ -33,9 +33,9 @@ def handle(
         error_code=refusal_code(context),
         principal_type=request.owner_principal_type or kind,
         principal_name=request.owner_principal_name or name,
-        issue_timestamp_ms=NO_TIME,
-        expiry_timestamp_ms=NO_TIME,
-        max_timestamp_ms=NO_TIME,
+        issue_timestamp_ms=no_time(context),
+        expiry_timestamp_ms=no_time(context),
+        max_timestamp_ms=no_time(context),
     )
     if context.api_version < _FIRST_VERSION_WITH_REQUESTER:
         return answer

@@ -38,7 +38,7 @@ requires: Final = whole_cluster(Operation.ALTER)
 
 
 def handle(broker: BrokerState, request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
-    """Elect, partition by partition; of all partitions only those are answered that have another leader now."""
+    """Elect, partition by partition; of all topics only those partitions are answered that needed an election."""
     del context
     if request.election_type not in (_PREFERRED, _UNCLEAN):
         text = f"Unknown election type {request.election_type}"
@@ -66,7 +66,7 @@ def handle(broker: BrokerState, request: ElectLeadersRequest, context: RequestCo
         )
         for each in asked
     ]
-    return ElectLeadersResponse(replica_election_results=tuple(each for each in results if each.partition_result))
+    return ElectLeadersResponse(replica_election_results=tuple(results))
 
 
 def _all(broker: BrokerState) -> Iterable[ElectLeadersRequestTopic]:

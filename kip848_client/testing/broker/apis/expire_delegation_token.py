@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kip848_client.testing.broker.apis._delegation_tokens import NO_TIME, refusal_code
+from kip848_client.testing.broker.apis._delegation_tokens import no_time, refusal_code
 from kip848_client.testing.broker.apis._permissions import nothing
 from kip848_client.testing.broker.net.context import RequestContext
 from kip848_client.testing.broker.state import BrokerState
@@ -24,4 +24,4 @@ def handle(
     _broker: BrokerState, _request: ExpireDelegationTokenRequest, context: RequestContext
 ) -> ExpireDelegationTokenResponse:
     """Refuse, with one of Kafka's two reasons."""
-    return ExpireDelegationTokenResponse(error_code=refusal_code(context), expiry_timestamp_ms=NO_TIME)
+    return ExpireDelegationTokenResponse(error_code=refusal_code(context), expiry_timestamp_ms=no_time(context))

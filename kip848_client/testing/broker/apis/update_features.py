@@ -53,12 +53,11 @@ def _problem(broker: BrokerState, update: FeatureUpdateKey, *, by_type: bool) ->
     feature = features(broker).get(update.feature)
     if feature is None:
         return f"{begin}Local controller {broker.placement.controller} does not support this feature."
-    if not 0 <= level <= feature.highest:
-        return (
-            f"{begin}Local controller {broker.placement.controller} only supports versions 0-{feature.highest}"
-            if level > 0
-            else f"{begin}A feature version cannot be less than 0."
-        )
+    if level < 0:
+        return f"{begin}A feature version cannot be less than 0."
+    if not feature.lowest <= level <= feature.highest:
+        supported = f"{feature.lowest}-{feature.highest}"
+        return f"{begin}Local controller {broker.placement.controller} only supports versions {supported}"
     kind = update.upgrade_type if by_type else _UNSAFE_DOWNGRADE if update.allow_downgrade else _UPGRADE
     if not _UPGRADE <= kind <= _UNSAFE_DOWNGRADE:
         return f"{begin}The controller does not support the given upgrade type."

@@ -206,7 +206,12 @@ class Placement:
             BrokerError: INVALID_REPLICA_ASSIGNMENT.
         """
         for replicas in assignments:
-            if not replicas or len(set(replicas)) != len(replicas) or not set(replicas) <= set(self._nodes):
+            if not replicas:
+                raise BrokerError(
+                    "The manual partition assignment includes an empty replica list.",
+                    code=ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                )
+            if len(set(replicas)) != len(replicas) or not set(replicas) <= set(self._nodes):
                 known = (
                     f"only broker {self._nodes[0]} is registered"
                     if len(self._nodes) == 1
