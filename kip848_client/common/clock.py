@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Protocol
+from typing import Final, Protocol
 
 
 class Clock(Protocol):
@@ -28,6 +28,18 @@ class SystemClock:
     def wall_ms(self) -> int:
         """Milliseconds of ``time.time``."""
         return time.time_ns() // 1_000_000
+
+
+_COUNTS_SLEEP: Final = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
+"""Linux's clock that goes on while the machine is suspended; macOS's CLOCK_MONOTONIC does. None on Windows."""
+
+
+class LeaseClock(SystemClock):
+    """As `SystemClock`, but `now_ms` also counts the time for which the machine was suspended: leases end meanwhile."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since the machine was started."""
+        return super().now_ms() if _COUNTS_SLEEP is None else time.clock_gettime_ns(_COUNTS_SLEEP) // 1_000_000
 
 
 class ManualClock:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from kip848_client.assignors.units.unit_interface import UnitAssignor
 from kip848_client.common.callables import check_methods_not_async, check_not_async
-from kip848_client.common.clock import Clock, SystemClock
+from kip848_client.common.clock import Clock, LeaseClock
 from kip848_client.common.logs import LogEvent, log_event
 from kip848_client.common.model import Unit
 from kip848_client.config.consumer import merge_settings
@@ -58,7 +58,7 @@ class WorkerBase:
         )
         self._source: Final[UnitSource | None] = units if callable(units) else None
         self._fixed: Final = None if callable(units) else read_units(units)
-        self._clock: Final[Clock] = clock or SystemClock()
+        self._clock: Final[Clock] = clock or LeaseClock()
         self._host: WorkerHost | None = None
         self._known: tuple[int, frozenset[Unit]] | None = None
         self._ends: Final = RunnerEnds(

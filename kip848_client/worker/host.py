@@ -10,6 +10,7 @@ import contextvars
 import logging
 import random
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final, Protocol, assert_never
@@ -255,7 +256,7 @@ class WorkerHost:
                     self._tasks.start_soon(self._send, effect)
                 case Call():
                     self.observer.callback_began()
-                    self.loss = None if effect.reason is None else Loss(effect.reason, effect.act_until_ms / 1000)
+                    self.loss = None if effect.reason is None else Loss(effect.reason, self._deadline_s(effect))
                     self._callbacks.run(effect, partial(self._called, effect))
                 case Plan():
                     self._tasks.start_soon(self._plan, effect)
@@ -276,6 +277,10 @@ class WorkerHost:
                     assert_never(effect)
         self._arm()
         self._on_view()
+
+    def _deadline_s(self, call: Call) -> float:
+        """When no unit of *call* may act any more, on Python's monotonic clock."""
+        return time.monotonic() + (call.act_until_ms - self._clock.now_ms()) / 1000
 
     def _view(self) -> WorkerView:
         view = self._core.view()

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from kip848_client import (
     ConfigError,
     EmbeddedBroker,
     LeaderElection,
+    LossReason,
     OwnedUnit,
     Unit,
     Worker,
@@ -256,6 +258,27 @@ def test_an_async_stop_event_sees_the_end_of_the_lease_itself(backend: str) -> N
             assert not await stop.wait_for_lease()
 
     anyio.run(main, backend=backend)
+
+
+@pytest.mark.parametrize("protocol", ["classic"])
+def test_a_machine_that_was_suspended_has_no_lease(conf: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A laptop or a virtual machine that slept for an hour: Python's monotonic clock stood still meanwhile."""
+    slept_ns, clock = [0], time.clock_gettime_ns
+    monkeypatch.setattr(time, "clock_gettime_ns", lambda which: clock(which) + slept_ns[0])
+    lost: list[tuple[LossReason, float]] = []
+    told = threading.Event()
+
+    def on_lost(reason: LossReason, deadline: float) -> None:
+        lost.append((reason, deadline - time.monotonic()))
+        told.set()
+
+    with LeaderElection(conf, on_lost=on_lost) as election:
+        assert election.wait_for_leadership(SOON_S)
+        slept_ns[0] = 3_600 * 10**9
+        assert not election.is_leader
+        assert told.wait(SOON_S)
+    assert lost[0][0] is LossReason.LEASE_ENDED
+    assert -3_700 < lost[0][1] < -3_500, "others could start the unit an hour ago"
 
 
 SUSPENDED = """
