@@ -106,7 +106,7 @@ def test_a_group_that_has_read_everything_says_that_it_has(
         first.subscribe(["payments"])
         read = 0
         while read < 303:
-            read += len(first.consume(500, 30.0))
+            read += len(first.consume(303 - read, 30.0))
     clock = ClockAhead()
     with Consumer(conf, clock=clock) as second:
         second.subscribe(["payments"])
@@ -160,7 +160,7 @@ def test_a_consumer_that_has_read_something_says_nothing(
         consumer.subscribe(["payments"])
         read = 0
         while read < 303:
-            read += len(consumer.consume(500, 30.0))
+            read += len(consumer.consume(303 - read, 30.0))
         for _ in range(5):
             clock.ahead_ms += 30_000
             assert consumer.consume(500, 0.05) == []
