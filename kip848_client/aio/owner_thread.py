@@ -255,7 +255,9 @@ class OwnerThread:
                 except Exception as raised:  # noqa: BLE001  the work will raise it
                     error = raised
             if limit.cancelled_caught:
-                error = RequestTimeoutError("it did not return before the time of the call was over")
+                error = RequestTimeoutError(
+                    "it did not return before the time of the call was over, and was cancelled; give the call more time"
+                )
         except BaseException as raised:  # `run` raises it when the work has ended
             called_out.end(CallCancelledError())
             if isinstance(raised, GeneratorExit):

@@ -6,14 +6,15 @@ import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kip848_client import EmbeddedBroker
 from kip848_client.common.model import NamedPartition
-from kip848_client.errors import BrokerError, ErrorCode, IllegalStateError
+from kip848_client.errors import ArgumentTypeError, BrokerError, ErrorCode, IllegalStateError
 from kip848_client.journal import MemoryJournal
-from kip848_client.testing import NewRecord
+from kip848_client.testing import BrokerSasl, NewRecord
 from tests.support.group_requests import commit_offset, heartbeat, join
 from tests.support.raw_connection import RawConnection
 
@@ -158,3 +159,32 @@ def test_everything_is_still_so_after_a_restart(broker: EmbeddedBroker, crash: b
     assert [member.member_id for member in group.members] == ["c"]
     assert group.group_epoch == epoch
     assert broker.topics.offsets("orders")[1] == (4, 4)
+
+
+WRONG: tuple[Any, ...] = ("alice:s",)
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda broker: broker.topics.create("y", "3"), "partitions is a whole number, got '3'"),
+        (lambda broker: broker.topics.create(5), "name is text, got 5"),
+        (lambda broker: broker.topics.create("y", configs=["retention.ms"]), "configs is a mapping of text to text"),
+        (lambda broker: broker.topics.create("y", replication_factor="1"), "replication_factor is a whole number"),
+        (lambda broker: broker.topics.add_partitions("t", 2.5), "count is a whole number, got 2.5"),
+        (lambda broker: broker.topics.set_racks("t", 5), "racks is a list of racks"),
+        (lambda broker: broker.groups.get(5), "group_id is text, got 5"),
+        (lambda broker: broker.groups.expire_session("g", None), "member is text, got None"),
+        (lambda broker: broker.groups.set_config("g", "x"), "overrides is a mapping of text to text"),
+        (lambda broker: broker.transactions.abort(None), "transactional_id is text, got None"),
+        (lambda _: BrokerSasl(*WRONG), r'BrokerSasl\(\{"alice": "secret"\}\)$'),
+        (lambda _: BrokerSasl({"alice": "s"}, *WRONG), r"mechanisms is a tuple of names: \('alice:s',\)"),
+    ],
+)
+def test_an_argument_of_a_wrong_type_is_named(
+    kip848_broker: EmbeddedBroker, call: Callable[[EmbeddedBroker], object], says: str
+) -> None:
+    """An error from inside the broker's thread says nothing about the line of the test that is wrong."""
+    kip848_broker.topics.create("t")
+    with pytest.raises(ArgumentTypeError, match=says):
+        call(kip848_broker)

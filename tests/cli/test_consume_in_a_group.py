@@ -43,7 +43,7 @@ def test_it_prints_what_is_there_commits_it_and_leaves(kip848_broker: EmbeddedBr
     """A second run of the same group must go on where the first one stopped."""
     kip848_broker.topics.create("orders", partitions=2)
     produce(kip848_broker, 4)
-    with consume(kip848_broker, "--from-beginning", "--max", "4") as process:
+    with consume(kip848_broker, "--from", "beginning", "--max", "4") as process:
         output, errors = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 0, errors
     assert sorted(output.splitlines()) == ["order 0", "order 1", "order 2", "order 3"]

@@ -196,10 +196,17 @@ def test_all_groups_are_compared_and_offsets_deleted(billing: EmbeddedBroker, ca
     assert groups(billing, "lag", "--all", "--json") == 0
     assert [group["group_id"] for group in json.loads(capsys.readouterr().out)["groups"]] == ["billing"]
     assert groups(billing, "lag") == 1
-    assert "name groups, or give --all" in capsys.readouterr().err
+    assert "which groups?" in capsys.readouterr().err
     for state, found in (("Empty", ["billing"]), ("Stable", [])):
         assert groups(billing, "list", "--state", state, "--json") == 0
         assert [group["group_id"] for group in json.loads(capsys.readouterr().out)["groups"]] == found
     assert groups(billing, "delete-offsets", "billing", "--topic", "orders:0") == 0
     assert capsys.readouterr().out == "deleted orders-0\n"
     assert billing.groups.committed("billing") == {}
+
+
+def test_a_group_that_is_not_there_is_told_before_it_is_made(billing: EmbeddedBroker, capsys: Captured) -> None:
+    """A name typed wrongly would make a second group, and leave the first one where it is."""
+    assert groups(billing, "reset-offsets", "biling", "--topic", "orders", "--to-earliest") == 0
+
+    assert "group biling does not exist: --execute makes it; did you mean billing?" in capsys.readouterr().err

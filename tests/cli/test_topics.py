@@ -106,9 +106,9 @@ def test_lines_become_records_with_keys(
 ) -> None:
     """A pipe into a topic is how test data gets there."""
     kip848_broker.topics.create("orders")
-    give(monkeypatch, "a:1\nb:2:3\n")
+    give(monkeypatch, "a\t1\nb\t2:3\n")
 
-    assert run(kip848_broker, "produce", "orders", "--key-separator", ":") == 0
+    assert run(kip848_broker, "produce", "orders", "--key-separator", r"\t") == 0  # shells pass it on like this
 
     assert [(one["key"], one["value"]) for one in records(kip848_broker, "orders", capfdbinary)] == [
         ("a", "1"),
@@ -325,6 +325,7 @@ def test_an_option_that_cannot_be_read_is_refused_before_a_request(
         (("consume", "orders", "--partition", "7"), "topic 'orders' has the partitions 0 to 0"),
         (("consume", "orders", "--max", "0"), "at least one record is needed"),
         (("consume", "orders", "--group", "g", "--until", "end"), "--until is for reading without a group"),
+        (("consume", "orders", "--group", "g", "--from", "7"), "kip848 groups reset-offsets g --help"),
         (("consume", "orders", "--format", "%x"), "'%x' is no field; there are %t"),
         (("consume", "orders", "--value-as", "avro"), "name the schema registry with --registry"),
         (("consume", "orders", "--value-as", "thrift"), "there are avro"),

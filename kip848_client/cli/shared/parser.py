@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+from kip848_client.cli.shared.habits import as_we_write_it
+
 Declare: TypeAlias = Callable[[argparse.ArgumentParser], None]
 
 
@@ -22,12 +24,31 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse, and refuse what is not known."""
         self._declare_now()
+        given = sys.argv[1:] if args is None else list(args)
+        actions = [
+            name
+            for action in self._actions
+            if isinstance(action, argparse._SubParsersAction)
+            for name in action.choices
+        ]
+        instead = as_we_write_it(self.prog, given, known=self._option_string_actions, actions=actions)
+        if instead is not None:
+            self.error(f"these are options of kcat or of Kafka's scripts; write: {instead}")
         parsed, unknown = super().parse_known_args(args, namespace)
         if unknown:
             near = difflib.get_close_matches(unknown[0].partition("=")[0], self._option_string_actions, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
             self.error(f"unknown argument: {' '.join(unknown)}{hint}")
         return parsed, unknown
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Refuse an unknown command, and name the one that was meant."""
+        choices = list(action.choices or ())
+        if isinstance(action, argparse._SubParsersAction) and value not in choices:
+            near = difflib.get_close_matches(str(value), choices, n=1)
+            hint = f"; did you mean {near[0]}?" if near else f" (choose from {', '.join(choices)})"
+            raise argparse.ArgumentError(action, f"there is no {value!r}{hint}")
+        super()._check_value(action, value)
 
     def declare_all(self) -> None:
         """Declare the options of every command, as a shell needs them."""

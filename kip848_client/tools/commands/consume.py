@@ -50,7 +50,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topics", metavar="TOPIC", nargs="+", help="a topic; '^...' is a pattern in RE2 syntax")
     parser.add_argument("--group", metavar="GROUP", help="the group to join; else partitions are read without a group")
     parser.add_argument("--from-beginning", action="store_true", help="without a committed offset start at the oldest")
-    parser.add_argument("--from", metavar="WHERE", type=place, dest="begin", help=f"without a group: {WHERE} (end)")
+    parser.add_argument(
+        "--from",
+        metavar="WHERE",
+        type=place,
+        dest="begin",
+        help=f"{WHERE} (end); of a group beginning or end, without a committed offset",
+    )
     parser.add_argument(
         "--until", metavar="WHERE", type=place, help="without a group: end there; the places of now, else for ever"
     )
@@ -80,6 +86,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise ConfigError(f"--max {arguments.max}: at least one record is needed")
     if arguments.group == "":
         raise ConfigError('--group "": name the group, or leave --group out to read without one')
+    if arguments.group and arguments.begin is not None:
+        _begin_as_group(arguments)
     spell = speller(as_json=arguments.json, text=arguments.format)
     conf = {**consumer_conf(arguments), **deserializers.settings(arguments)}
     read = _of_group if arguments.group else _of_partitions
@@ -94,12 +102,23 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _begin_as_group(arguments: argparse.Namespace) -> None:
+    """Take ``--from beginning`` and ``--from end`` as what a group without committed offsets does."""
+    if arguments.begin not in (Place("at", at="earliest"), Place("at", at="latest")):
+        raise ConfigError(
+            "--from: a group goes on at its committed offsets, and without any at beginning or end (--from beginning); "
+            f"to move them: kip848 groups reset-offsets {arguments.group} --help"
+        )
+    if arguments.begin.at == "latest" and arguments.from_beginning:
+        raise ConfigError("--from and --from-beginning both say where to begin: give one of them")
+    arguments.from_beginning = arguments.begin.at == "earliest"
+
+
 def _of_group(arguments: argparse.Namespace, conf: dict[str, Any], stopped: threading.Event) -> Iterator[list[Any]]:
     """Records that the group gives to this member. It commits them when more are asked for, or none are left."""
     from kip848_client import Consumer  # here, so that the options can be listed without loading librdkafka
 
     for name, given in (
-        ("--from", arguments.begin),
         ("--until", arguments.until),
         ("--partition", arguments.partition),
     ):

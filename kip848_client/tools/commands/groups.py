@@ -193,7 +193,7 @@ def _ask(admin: Admin, arguments: argparse.Namespace) -> tuple[Sequence[_Answer]
         return [str(one) for one in gone.values], list(gone.errors.values())
     if arguments.action in {"describe", "members", "lag"}:
         if arguments.all == bool(arguments.groups):
-            raise ConfigError(f"kip848 groups {arguments.action}: name groups, or give --all")
+            raise ConfigError(f"which groups? kip848 groups {arguments.action} GROUP ..., or --all")
         if arguments.all:
             arguments.groups = _all_groups(admin, arguments)
     if arguments.action == "delete":

@@ -27,6 +27,7 @@ from kip848_client.cli.shared.options import key_value, request_timeout
 from kip848_client.cli.shared.properties import add_client_arguments, reach, read_properties
 from kip848_client.common.plain_text import counted
 from kip848_client.errors import BrokerError, ConfigError, ErrorCode, Kip848Error, error_for_code
+from kip848_client.tools.records.spelling import unescaped
 from kip848_client.tools.shared.admin_client import client_conf
 
 _TIMEOUT_S: Final = 10.0
@@ -63,7 +64,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--header", metavar="NAME=VALUE", type=key_value, action="append", default=[], help="a header of every record"
     )
-    parser.add_argument("--key-separator", metavar="TEXT", help="the text before its first occurrence is the key")
+    parser.add_argument(
+        "--key-separator",
+        metavar="TEXT",
+        type=unescaped,
+        help="the text before its first occurrence is the key; \\t is a tab, as in kcat",
+    )
     parser.add_argument("--partition", metavar="N", type=int, help="for records without a partition")
     parser.add_argument("--timeout", metavar="SECONDS", type=request_timeout, help="for each record (10)")
     add_client_arguments(parser)

@@ -26,6 +26,11 @@ _FIELD: Final = re.compile(r"%(.)|\\(.)|([^%\\]+)|(.)", re.DOTALL)
 _ESCAPES: Final = {"n": b"\n", "t": b"\t", "r": b"\r", "\\": b"\\"}
 
 
+def unescaped(text: str) -> str:
+    """*text* with ``\\t``, ``\\n``, ``\\r`` and ``\\\\`` as what they stand for: shells pass them on as they are."""
+    return re.sub(r"\\([ntr\\])", lambda found: _ESCAPES[found[1]].decode(), text)
+
+
 def speller(*, as_json: bool, text: str | None = None) -> Callable[[Any], bytes]:
     """How records are printed, with what stands behind each of them.
 

@@ -7,6 +7,7 @@ Without ``--execute`` it only shows the new offsets.
 from __future__ import annotations
 
 import argparse
+import difflib
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -58,6 +59,8 @@ def run(arguments: argparse.Namespace) -> int:
             target = _target(admin, group_id, arguments)
             plan = admin.plan_reset(group_id, target, partitions=wanted or None, timeout_s=arguments.timeout)
             _warn(plan)
+            if plan.type != "share" and all(move.committed is None for move in plan.moves):
+                _warn_if_new(admin, group_id, arguments)
             plans.append(plan)
         for plan in plans:
             if arguments.execute:
@@ -122,6 +125,17 @@ def _warn(plan: ResetPlan) -> None:
                 f"{move.wanted:,}",
                 file=sys.stderr,
             )
+
+
+def _warn_if_new(admin: Admin, group_id: str, arguments: argparse.Namespace) -> None:
+    """Offsets of a group that is not there make it: say so, as its name may be misspelt."""
+    groups = [group.group_id for group in admin.list_groups(timeout_s=arguments.timeout).found]
+    if group_id in groups:
+        return
+    near = difflib.get_close_matches(group_id, groups, n=1)
+    hint = f"; did you mean {printable(near[0])}?" if near else ""
+    makes = "is made by this" if arguments.execute else "--execute makes it"
+    print(f"group {printable(group_id)} does not exist: {makes}{hint}", file=sys.stderr)
 
 
 def _time(text: str) -> datetime:

@@ -12,6 +12,7 @@ from typing import Final
 
 from kip848_client.errors import ConfigError, RequestTimeoutError
 from kip848_client.testing.broker.controls.live import LiveBroker
+from kip848_client.testing.broker.controls.typed import settings, text
 from kip848_client.testing.broker.coordinators.group_admin import (
     OffsetsByPartition,
     committed_offsets,
@@ -48,6 +49,7 @@ class BrokerGroups:
 
     def get(self, group_id: str) -> GroupSnapshot | None:
         """The current snapshot of a group; None if there is no such group, or only its offsets."""
+        text(group_id, name="group_id")
         return self._live.on_loop(lambda state: state.groups.snapshot(group_id))
 
     def committed(self, group_id: str) -> OffsetsByPartition:
@@ -55,6 +57,7 @@ class BrokerGroups:
 
         Keys may be asked for as ``("orders", 0)`` or as any ``TopicPartition``.
         """
+        text(group_id, name="group_id")
         return OffsetsByPartition(self._live.on_loop(lambda state: committed_offsets(state.groups, group_id)))
 
     def wait_for(
@@ -78,6 +81,7 @@ class BrokerGroups:
             RequestTimeoutError: the time is up.
             IllegalStateError: the broker was stopped meanwhile.
         """
+        text(group_id, name="group_id")
         future: concurrent.futures.Future[GroupSnapshot] = concurrent.futures.Future()
         self._live.on_loop(lambda state: state.groups.add_waiter(group_id, predicate, future))
         try:
@@ -99,13 +103,17 @@ class BrokerGroups:
         Raises:
             ConfigError: a name is unknown, or a value is outside the broker's bounds.
         """
-        self._live.on_loop(lambda state: state.groups.set_config_overrides(group_id, dict(overrides)))
+        text(group_id, name="group_id")
+        wanted = settings(overrides, name="overrides")
+        self._live.on_loop(lambda state: state.groups.set_config_overrides(group_id, wanted))
 
     def expire_session(self, group_id: str, member: str) -> None:
         """Expire the session of a member now, as if it had sent no heartbeat for too long.
 
         Its next heartbeat is refused with UNKNOWN_MEMBER_ID; a static member leaves its instance id free.
         """
+        text(group_id, name="group_id")
+        text(member, name="member")
         self._live.on_loop(lambda state: expire_session(state.groups, group_id, member))
 
     def expire_revocation(self, group_id: str, member: str) -> None:
@@ -114,6 +122,8 @@ class BrokerGroups:
         Raises:
             IllegalStateError: it has nothing to revoke.
         """
+        text(group_id, name="group_id")
+        text(member, name="member")
         self._live.on_loop(
             lambda state: state.groups.let_time_run_out(
                 TimerKind.REBALANCE, group_id=group_id, member_id=member_of(state.groups, group_id, member).member_id
@@ -131,10 +141,13 @@ class BrokerGroups:
         Raises:
             IllegalStateError: no member was asked to compute a target.
         """
+        text(group_id, name="group_id")
         return self._live.on_loop(lambda state: expire_assignment(state.groups, group_id))
 
     def remove_member(self, group_id: str, member: str) -> None:
         """Remove a member, as an operator may: its next heartbeat is refused."""
+        text(group_id, name="group_id")
+        text(member, name="member")
         self._live.on_loop(lambda state: remove_member(state.groups, group_id, member))
 
     def force_rebalance(self, group_id: str) -> int:
@@ -147,6 +160,7 @@ class BrokerGroups:
             BrokerError: the group is full.
             IllegalStateError: it is a classic group without members.
         """
+        text(group_id, name="group_id")
         return self._live.on_loop(lambda state: force_rebalance(state.groups, group_id))
 
 

@@ -11,7 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from kip848_client.common.model import NamedPartition
+from kip848_client.errors import ArgumentTypeError
 from kip848_client.testing.broker.controls.live import LiveBroker
+from kip848_client.testing.broker.controls.typed import settings, text, whole_number
 from kip848_client.testing.broker.metadata.topic_configs import PARTITION_RACKS, racks_to_text
 from kip848_client.testing.broker.state import BrokerState
 
@@ -59,7 +61,14 @@ class BrokerTopics(Mapping[str, int]):
         Raises:
             BrokerError: the name is taken or not allowed, there are too few or too many partitions, or fewer nodes than
                 replicas.
+            ArgumentTypeError: an argument has a wrong type.
         """
+        text(name, name="name")
+        whole_number(partitions, name="partitions")
+        if replication_factor is not None:
+            whole_number(replication_factor, name="replication_factor")
+        if configs is not None:
+            configs = settings(configs, name="configs")
         return self._live.on_loop(
             lambda state: (
                 state.topics.create(name, partitions, configs=configs, replication_factor=replication_factor).topic_id
@@ -71,7 +80,9 @@ class BrokerTopics(Mapping[str, int]):
 
         Raises:
             BrokerError: it has at least as many.
+            ArgumentTypeError: *count* is no whole number.
         """
+        whole_number(count, name="count")
         self._live.on_loop(lambda state: state.topics.add_partitions(name, count))
 
     def delete(self, name: str) -> None:
@@ -84,6 +95,9 @@ class BrokerTopics(Mapping[str, int]):
         Args:
             partitions: the new number; unchanged if not given.
         """
+
+        if partitions is not None:
+            whole_number(partitions, name="partitions")
 
         def recreate(state: BrokerState) -> uuid.UUID:
             old = state.topics.delete(name)
@@ -100,11 +114,15 @@ class BrokerTopics(Mapping[str, int]):
         Raises:
             BrokerError: a rack is blank or holds a comma or a slash.
         """
-        text = racks_to_text([(item,) if isinstance(item, str) else tuple(item) for item in racks])
+        if isinstance(racks, str) or not isinstance(racks, Sequence):
+            raise ArgumentTypeError(
+                f'racks is a list of racks, one for each partition, such as ["a", "b"]; got {racks!r}'
+            )
+        as_text = racks_to_text([(item,) if isinstance(item, str) else tuple(item) for item in racks])
 
         def set_racks(state: BrokerState) -> None:
             configs = {key: value for key, value in state.topics.find(name).configs.items() if key != PARTITION_RACKS}
-            state.topics.set_configs(name, {**configs, PARTITION_RACKS: text} if racks else configs)
+            state.topics.set_configs(name, {**configs, PARTITION_RACKS: as_text} if racks else configs)
 
         self._live.on_loop(set_racks)
 

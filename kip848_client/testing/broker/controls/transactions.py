@@ -8,6 +8,7 @@ from typing import Final
 
 from kip848_client.errors import ConfigError, RequestTimeoutError
 from kip848_client.testing.broker.controls.live import LiveBroker
+from kip848_client.testing.broker.controls.typed import text
 from kip848_client.testing.broker.coordinators.transaction_host import TransactionSnapshot
 from kip848_client.testing.broker.net.loop_thread import wait_s
 from kip848_client.testing.transactions.transaction import TransactionState
@@ -69,4 +70,5 @@ class BrokerTransactions:
         Raises:
             IllegalStateError: there is no such open transaction.
         """
+        text(transactional_id, name="transactional_id")
         self._live.on_loop(lambda state: state.transactions.abort(transactional_id))

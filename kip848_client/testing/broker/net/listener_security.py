@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import ClassVar, Final, Literal
 
 from kip848_client.common.model import Confidential
-from kip848_client.errors import ConfigError
+from kip848_client.errors import ArgumentTypeError, ConfigError
 from kip848_client.wire.sasl.oauthbearer import OAuthBearerServer
 from kip848_client.wire.sasl.plain import PlainServer
 from kip848_client.wire.sasl.scram import SCRAM_MECHANISMS
@@ -63,6 +63,13 @@ class BrokerSasl(Confidential, frozen=True):
     validate_token: Callable[[str], tuple[str, float]] | None = None
 
     def __post_init__(self) -> None:
+        users: object = self.users
+        mechanisms: object = self.mechanisms
+        if not isinstance(users, Mapping) or not all(isinstance(part, str) for pair in users.items() for part in pair):
+            # Not shown: it may have passwords.
+            raise ArgumentTypeError('BrokerSasl takes passwords by user name: BrokerSasl({"alice": "secret"})')
+        if isinstance(mechanisms, str):
+            raise ArgumentTypeError(f"BrokerSasl: mechanisms is a tuple of names: ({mechanisms!r},)")
         if not self.users and self.mechanisms != (OAuthBearerServer.mechanism,):
             raise ConfigError("BrokerSasl needs at least one user")
         for name, password in self.users.items():
