@@ -22,6 +22,12 @@ def _of_image() -> list[str]:
     return [*entry[2:]]
 
 
+def _health_check(ready: Path) -> list[str]:
+    dockerfile = (ROOT / "Dockerfile").read_text()
+    words: list[str] = json.loads(re.search(r"^    CMD (\[.*\])$", dockerfile, re.MULTILINE)[1])  # type: ignore[index]
+    return [word.replace("/tmp/ready.json", str(ready)) for word in words]
+
+
 def _by_default() -> list[str]:
     dockerfile = (ROOT / "Dockerfile").read_text()
     command: list[str] = json.loads(re.search(r"^CMD (\[.*\])$", dockerfile, re.MULTILINE)[1])  # type: ignore[index]
@@ -35,19 +41,23 @@ def _of_compose() -> list[str]:
 
 @pytest.mark.parametrize(("command", "told"), [(_by_default(), "localhost"), (_of_compose(), "broker")], ids=str)
 def test_the_container_serves(command: list[str], told: str, tmp_path: Path) -> None:
-    """Who starts it gets a broker, and its clients an address that they can reach."""
+    """Who starts it gets a broker, its clients an address that they can reach, and Docker a word on its health."""
     (tmp_path / "control_token").write_text("for-tests\n")
     ready = tmp_path / "ready.json"
     options = [
-        re.sub(r"0\.0\.0\.0:\d+", "127.0.0.1:0", option)
+        re.sub(r"(0\.0\.0\.0|127\.0\.0\.1):\d+", "127.0.0.1:0", option)
         .replace("/control_token", str(tmp_path / "control_token"))
         .replace("/data", str(tmp_path / "data"))
+        .replace("/tmp/ready.json", str(ready))
         for option in (*_of_image(), *command)
     ]
-    command_line = [sys.executable, "-m", "kip848_client", "broker", *options, "--ready-file", str(ready)]
+    command_line = [sys.executable, "-m", "kip848_client", "broker", *options]
     with subprocess.Popen(command_line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         wait_until(lambda: ready.exists() or process.poll() is not None, what="the ready file")
+        healthy = subprocess.run(_health_check(ready), check=False, capture_output=True, timeout=60)
         process.terminate()
         output, _ = process.communicate(timeout=60)
     assert process.returncode == 0, output
+    assert healthy.returncode == 0, healthy.stderr
+    assert subprocess.run(_health_check(ready), check=False, capture_output=True, timeout=60).returncode != 0
     assert json.loads(ready.read_text())["bootstrap_servers"] == f"{told}:9092"
