@@ -272,7 +272,8 @@ class WorkerHost:
                     self._stopping.set()
                 case Noted(what, fields):
                     self.observer.noted(what)
-                    self._log(logging.INFO, LogEvent.WORKER_NOTED, {"what": what, **fields})
+                    level = logging.WARNING if self.observer.is_loud(what) else logging.INFO
+                    self._log(level, LogEvent.WORKER_NOTED, {"what": what, **fields})
                 case _:
                     assert_never(effect)
         self._arm()

@@ -13,6 +13,9 @@ from kip848_client.member.core.states import MemberState
 from kip848_client.worker.config import WorkerConfig
 from kip848_client.worker.events import Call, CallbackDone, CallbackKind, OwnedUnit, WorkerView
 
+_LOUD: Final = frozenset({"fenced", "lease_ended", "start_failed", "stop_failed", "units_behind", "margin_changed"})
+"""Notes of the core that are warnings."""
+
 
 class WorkerHealth(msgspec.Struct, frozen=True, kw_only=True):
     """The health of a worker at one moment. ``msgspec.json.encode(health)`` makes JSON of it.
@@ -70,6 +73,9 @@ class WorkerObserver:
         self.last_error: tuple[str, int] | None = None
         self._waiting_since_ms: dict[Unit, int] = {}
         self._told_late: frozenset[Unit] = frozenset()
+        self._session_ms: Final = config.session_timeout_ms
+        self._told_ms: int = clock.now_ms()
+        """When it was last said that no heartbeat is accepted; at first the start."""
 
     def late(self) -> frozenset[Unit]:
         """Units that were given to this worker more than a session ago, and have not been started."""
@@ -121,6 +127,16 @@ class WorkerObserver:
             self._metrics.count("kip848.worker.lease.ended.total")
         elif what == "fenced":
             self._metrics.count("kip848.worker.fenced.total")
+
+    def is_loud(self, what: str) -> bool:
+        """Whether somebody should hear of what the core noted; of failed requests if none has worked for a session."""
+        if what != "request_failed":
+            return what in _LOUD
+        now_ms = self._clock.now_ms()
+        if now_ms - max(self._told_ms, self.heartbeat_accepted_ms or 0) < self._session_ms:
+            return False
+        self._told_ms = now_ms
+        return True
 
     def failed(self, error: BaseException) -> None:
         """A request failed, or the worker did."""

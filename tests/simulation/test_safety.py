@@ -6,6 +6,7 @@ everything read.
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from pathlib import Path
 from typing import Final
@@ -13,9 +14,12 @@ from typing import Final
 import pytest
 
 from kip848_client.common.error_codes import ErrorCode
+from kip848_client.common.model import Unit
 from kip848_client.testing.simulation import MIXED, SCENARIOS, run, scenario_of
+from kip848_client.testing.simulation.actors.simulated_workers import WorkerProcess
 from kip848_client.testing.simulation.virtual.history import FAULTS
 from kip848_client.testing.simulation.virtual.scenario import QUIET
+from kip848_client.worker.events import GiveUpRequested
 from tests.simulation.cells import Cells
 from tests.simulation.probes import play, probes
 
@@ -50,6 +54,27 @@ def test_a_seed_that_found_a_bug_finds_none(scenario: str, seed: int, changes: t
     """Seeds that once broke an invariant; seeds.txt says why each is kept."""
     report = play(scenario_of(scenario, seed=seed, changes=changes), seed=seed)
     assert report.violation is None, f"{report.violation}\n{report.replay_command}"
+
+
+def test_workers_give_up_units_while_processes_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A unit that is given up moves as any other does: it runs on one worker at a time, and it runs in the end."""
+    leave = WorkerProcess.leave
+    given_up: list[Unit] = []
+
+    def give_up(worker: WorkerProcess, rng: random.Random) -> None:
+        units = frozenset(worker._runs)
+        if worker.classic is None or not units or rng.random() < 0.3:
+            leave(worker, rng)
+            return
+        given_up.extend(units)
+        worker.classic.give_up(units)
+        worker.step(GiveUpRequested(units, in_group=True))
+
+    monkeypatch.setattr(WorkerProcess, "leave", give_up)
+    for seed in range(1_000, 1_040):
+        report = play(SCENARIOS["classic_workers"], seed=seed)
+        assert report.violation is None, f"{report.violation}, seed {seed}"
+    assert len(given_up) > 10
 
 
 @pytest.mark.slow

@@ -311,6 +311,30 @@ def test_an_administrator_drains_a_worker() -> None:
     assert given(rebalance(bench, "w2", ""))[0] == {}
 
 
+def test_a_unit_that_was_given_up_goes_to_another_worker_and_back_to_the_first() -> None:
+    """C10: a worker whose runner fails must not get the unit back while another one may run it."""
+    bench = Bench()
+    bench.beat("w1", epoch=0, runs="")
+    bench.beat("w2", epoch=0, runs="")
+    rebalance(bench, "w1", "ab")
+    rebalance(bench, "w2")
+    bench.beat("w1", runs="a")
+    assert given(rebalance(bench, "w2"))[0].keys() == {"b"}
+
+    bench.rounds["w1"].give_up([Unit("a")])
+    assert given(bench.beat("w1", runs="a"))[0] == {}
+    assert given(rebalance(bench, "w2", "b")) == ({"b": FIRST + 1}, ["a"])
+    bench.beat("w1", runs="")
+    assert "a" in given(rebalance(bench, "w2", "b"))[0]
+
+    bench.rounds["w2"].give_up([Unit("a")])
+    bench.beat("w2", runs="ab")
+    assert "a" in given(rebalance(bench, "w1", ""))[1], "both gave it up, this one first"
+    assert msgspec.msgpack.decode(bench.metadata["w1"], type=Claim).refused == [("a", -1, 3)]
+    rebalance(bench, "w1", "")
+    assert msgspec.msgpack.decode(bench.metadata["w1"], type=Claim).refused == []
+
+
 def test_a_claim_says_since_when_a_unit_runs_and_with_which_token() -> None:
     """An administrator sees it in DescribeGroups; nothing else in the cluster knows."""
     bench = Bench()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -93,6 +94,18 @@ def test_a_worker_in_a_group_of_consumers_hears_who_they_are(
         with worker, pytest.raises(BrokerError, match=who if protocol == "classic" else "consumers with") as caught:
             worker.wait(SOON_S)
         assert "give the workers a group.id of their own" in str(caught.value)
+
+
+def test_a_worker_that_reaches_no_broker_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    """With a wrong address it waited for ever, and programs that show warnings showed nothing."""
+
+    def warnings() -> list[str]:
+        return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+
+    conf = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "session.timeout.ms": 300, "heartbeat.interval.ms": 50}
+    with Worker(conf, units=["a"], on_assigned=lambda *_: None):
+        wait_until(lambda: len(warnings()) == 2)
+    assert all("request_failed" in text and "127.0.0.1:1" in text for text in warnings())
 
 
 def test_two_elections_in_one_group_are_told_to_take_two_groups(conf: dict[str, Any]) -> None:
