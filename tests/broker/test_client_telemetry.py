@@ -197,6 +197,15 @@ def test_names_of_metrics_are_a_list_as_in_kafka(broker: EmbeddedBroker, client:
             broker.telemetry.subscribe("ours", metrics)
 
 
+def test_a_pattern_takes_no_longer_than_its_text(broker: EmbeddedBroker) -> None:
+    """Python's own `re` takes longer than the universe lasts for this one, and the broker would serve nobody."""
+    pytest.importorskip("re2")
+    broker.telemetry.subscribe("ours", ["a."], match="client_id=(x+x+)+y")
+    client = Client(broker, "x" * 60)
+    assert client.subscribe().requested_metrics == ()
+    client.connection.close()
+
+
 def test_clients_are_not_asked_unless_the_broker_takes_metrics() -> None:
     """As on Kafka without a receiver: clients see from ApiVersions that there is nothing to ask."""
     with EmbeddedBroker() as broker, RawConnection(broker.bootstrap_servers) as connection:

@@ -9,7 +9,6 @@ Source:
 
 from __future__ import annotations
 
-import re
 import uuid
 import zlib
 from collections import OrderedDict
@@ -20,6 +19,7 @@ import msgspec
 
 from kip848_client.common.clock import Clock
 from kip848_client.common.model import ZERO_UUID
+from kip848_client.common.patterns import Pattern, compiled
 from kip848_client.errors import BrokerError, ConfigError, ErrorCode, ProtocolError
 from kip848_client.testing.broker.net.context import RequestContext
 from kip848_client.testing.broker.storage.config_store import ConfigStore
@@ -363,7 +363,7 @@ def _checked(key: str, value: str) -> str:
     return ",".join(dict.fromkeys(parts))
 
 
-def _patterns(match: str) -> list[tuple[str, re.Pattern[str]]]:
+def _patterns(match: str) -> list[tuple[str, Pattern]]:
     """What must match what.
 
     Raises:
@@ -374,12 +374,12 @@ def _patterns(match: str) -> list[tuple[str, re.Pattern[str]]]:
         what, *values = part.split("=")
         try:
             (pattern,) = values
-            compiled = re.compile(pattern.strip())
-        except (ValueError, re.error) as error:
+            matching = compiled(pattern.strip())
+        except ValueError as error:
             raise ConfigError(f"Illegal client matching pattern: {part}") from error
         if what.strip() not in _MATCHED:
             raise ConfigError(f"Illegal client matching pattern: {part}")
-        found.append((what.strip(), compiled))
+        found.append((what.strip(), matching))
     return found
 
 
