@@ -8,7 +8,7 @@ import lazy_loader
 
 _load, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
-_WITHOUT_PYSPARK = ("JavaMissingError", "SparkMissingError", "spark_session", "stop_gracefully")
+_WITHOUT_PYSPARK = ("JavaMissingError", "SparkMissingError", "source_progress", "spark_session", "stop_gracefully")
 
 
 def __getattr__(name: str) -> object:

@@ -10,3 +10,4 @@ from .source.source import register as register
 from .source.stopping import stop_gracefully as stop_gracefully
 from .sweeps.sweep import Sweep as Sweep
 from .sweeps.sweep import play_sweep as play_sweep
+from .values.progress import source_progress as source_progress

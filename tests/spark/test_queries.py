@@ -23,7 +23,7 @@ from pyspark.errors import StreamingQueryException
 from kip848_client import EmbeddedBroker
 from kip848_client.cli import main
 from kip848_client.journal import MemoryJournal
-from kip848_client.spark import stop_gracefully
+from kip848_client.spark import source_progress, stop_gracefully
 from tests.spark.arrange import GROUP, committed, everything, options, produce
 from tests.spark.queries import DEADLINE_S, Sink, begin, start, stop, until
 from tests.spark.sinks import seen
@@ -107,6 +107,22 @@ def test_records_pass_through_spark_once_although_batches_fail(
     run()
 
     assert seen(address) == Counter(f"{number}:{offset}" for number in range(4) for offset in range(100))
+
+
+def test_a_whole_result_is_written_with_each_batch(
+    spark: SparkSession, broker: EmbeddedBroker, address: str, tmp_path: Path
+) -> None:
+    """Counts by key go into a compacted topic: outputMode("complete"), as with Spark's own sink."""
+    broker.topics.create("out", 3)
+    frame = spark.readStream.format("kip848").options(**options(address, {"startingOffsets": "earliest"})).load()
+    counts = frame.groupBy("partition").count()
+    counts = counts.selectExpr("cast(partition as string) as key", "concat(partition, ' has ', count) as value")
+    writer = counts.writeStream.format("kip848").option("kafka.bootstrap.servers", address).option("topic", "out")
+    writer = writer.outputMode("complete").trigger(availableNow=True)
+    query = begin(writer.option("checkpointLocation", str(tmp_path / "checkpoint")), lambda: bool(seen(address)))
+    query.awaitTermination(int(DEADLINE_S))
+
+    assert seen(address) == Counter(f"{number} has 100" for number in range(4))
 
 
 def test_a_graceful_stop_finishes_the_batch_and_commits_it(
@@ -194,6 +210,7 @@ def test_lag_is_the_same_for_everybody(
     progress = query.lastProgress
     assert progress is not None
     (source,) = progress["sources"]
+    (shown,) = source_progress(progress)
     begin, end, latest = (_positions(source[name]) for name in ("startOffset", "endOffset", "latestOffset"))
     stop(query)
 
@@ -201,6 +218,8 @@ def test_lag_is_the_same_for_everybody(
     assert group["lag"] == 120
     assert seen_by_cli == dict.fromkeys(range(4), (100, 30))
     assert {number: latest[number] - begin[number] for number in begin} == dict.fromkeys("0123", 30)
+    assert shown["metrics"]["maxOffsetsBehindLatest"] == "0"
+    assert (shown["description"].startswith("kip848 orders"), shown["endOffset"]["orders"]) == (True, end)
     assert end == latest == {str(number): offset for number, offset in committed(broker).items()}
 
 

@@ -177,6 +177,11 @@ def test_too_many_tasks_for_one_note_are_refused(servers: str, monkeypatch: pyte
     ("changed", "told"),
     [
         ({"topics": "x"}, "topics is not an option of this sink"),
+        ({"linger.ms": "5"}, "did you mean kafka.linger.ms"),
+        ({"kafka.buffer.memory": "1g"}, "number of bytes"),
+        ({"kafka.max.request.size": "5", "kafka.message.max.bytes": "6"}, "mean the same and differ"),
+        ({"kafka.max.block.ms": "5"}, "does not apply"),
+        ({"kafka.partitioner.class": "X"}, "column partition"),
         ({"path": "/x"}, "take no path"),
         ({"topic": " "}, "topic is blank"),
         ({"kafka.bootstrap.servers": ""}, "kafka.bootstrap.servers is missing"),
@@ -192,6 +197,14 @@ def test_a_wrong_option_is_named(changed: dict[str, str], told: str) -> None:
     """A misspelt or impossible option of the sink is refused by its name, and not ignored."""
     with pytest.raises(ConfigError, match=told):
         parse_sink_options({"kafka.bootstrap.servers": "h:1", "topic": "t", **changed})
+
+
+def test_limits_of_javas_producer_are_taken() -> None:
+    """Options of a job that wrote with Spark's own sink work unchanged."""
+    javas = {"kafka.max.request.size": "5000000", "kafka.buffer.memory": "33554432"}
+    options = parse_sink_options({"kafka.bootstrap.servers": "h:1", "topic": "t", **javas})
+    assert options.producer["message.max.bytes"] == "5000000"
+    assert options.producer["queue.buffering.max.kbytes"] == "32768"
 
 
 @pytest.mark.parametrize(

@@ -157,20 +157,21 @@ def test_a_first_batch_of_an_unknown_trigger_has_all_that_waits(broker: Embedded
 
 def test_a_minimum_holds_a_batch_back(address: str) -> None:
     """minOffsetsPerTrigger spares small batches; maxTriggerDelay bounds the wait."""
-    with driving(address, minOffsetsPerTrigger=500) as driver:
+    with driving(address, minOffsetsPerTrigger=100) as driver:
+        assert driver.turn(), "as in Spark's own source, the first batch does not wait"
+        produce(address, "orders", 20, partitions=4, first=100)
         assert not driver.plan()
         assert not driver.plan()
-        produce(address, "orders", 25, partitions=4, first=100)
-        wait_until(driver.plan)
-        driver.finish()
+        produce(address, "orders", 5, partitions=4, first=120)
+        wait_until(driver.turn)
         assert not driver.plan()
-    with driving(address, minOffsetsPerTrigger=500, maxTriggerDelay="1ms") as hurried:
-        produce(address, "orders", 1, partitions=1, first=125)
-        wait_until(hurried.plan)
-        hurried.finish()
+    with driving(address, minOffsetsPerTrigger=100, maxTriggerDelay="1ms") as hurried:
+        for first in (125, 126):
+            produce(address, "orders", 1, partitions=1, first=first)
+            wait_until(hurried.turn)
 
     assert driver.rows.total() == 500
-    assert hurried.rows.total() == 1
+    assert hurried.rows.total() == 2
 
 
 @pytest.mark.parametrize(("patience", "warned"), [("120000", True), ("120001", False)])

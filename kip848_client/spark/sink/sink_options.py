@@ -14,11 +14,19 @@ _KNOWN: Final[Mapping[str, str]] = {
     name.lower(): name for name in ("topic", "includeHeaders", "bootstrap.servers", "checkpointLocation", "path")
 }
 
+_OF_JAVA: Final[Mapping[str, tuple[str, int]]] = {
+    "buffer.memory": ("queue.buffering.max.kbytes", 1_024),
+    "max.request.size": ("message.max.bytes", 1),
+}
+"""Settings of Java's producer -> librdkafka's, and how many bytes are one of its units."""
+
 _OWNED: Final[Mapping[str, str]] = {
     "key.serializer": "is not supported: keys are bytes or strings",
     "value.serializer": "is not supported: values are bytes or strings",
     "interceptor.classes": "is not supported: there are no interceptors",
     "group.id": "is for the source: leave it out",
+    "max.block.ms": "does not apply: a task waits for room until delivery.timeout.ms is over; leave it out",
+    "partitioner.class": "is not supported: keys choose partitions as in Java's producer, or a column partition does",
 }
 
 _COMMON: Final = ("bootstrap.servers", "security.", "sasl.", "ssl.", "kip848.")
@@ -58,16 +66,22 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
     kafka = {name.removeprefix("kafka."): text for name, text in lower.items() if name.startswith("kafka.")}
     for name in lower:
         if not name.startswith("kafka.") and name not in _KNOWN:
-            raise ConfigError(
-                f"{name} is not an option of this sink; it has topic, and options of Kafka that begin with kafka."
-            )
+            meant = f"did you mean kafka.{name}?" if "." in name else "it has topic, and options that begin with kafka."
+            raise ConfigError(f"{name} is not an option of this sink; {meant}")
     if "path" in lower:
         raise ConfigError("save() and start() take no path; name the topic with the option topic, or in a column")
     for name, why in _OWNED.items():
         if name in kafka:
             raise ConfigError(f"kafka.{name} {why}")
     left = translated(kafka, prefix="kafka.", store_hint=STORE_HINT)
-    producer = {JAVA_NAMES.get(name, name): text for name, text in left.items()}
+    producer = {JAVA_NAMES.get(name, name): text for name, text in left.items() if name not in _OF_JAVA}
+    for name, (theirs, unit) in _OF_JAVA.items():
+        if name in left:
+            if not left[name].isdecimal() or int(left[name]) < 1:
+                raise ConfigError(f"kafka.{name} must be a number of bytes, got {left[name]!r}")
+            converted = str(max(1, int(left[name]) // unit))
+            if producer.setdefault(theirs, converted) != converted:
+                raise ConfigError(f"kafka.{name} and kafka.{theirs} mean the same and differ; give one of them")
     servers = lower.get("bootstrap.servers")
     if servers is not None and producer.setdefault("bootstrap.servers", servers) != servers:
         raise ConfigError("bootstrap.servers and kafka.bootstrap.servers differ; give one of them")

@@ -92,15 +92,13 @@ class KafkaGroupSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """For ``frame.write``."""
         if overwrite:
-            raise ConfigError('a topic cannot be overwritten: write with mode("append")')
+            raise ConfigError('a topic cannot be overwritten: write with mode("append"), which Spark wants to be said')
         from kip848_client.spark.sink.sink import KafkaBatchWriter  # with librdkafka's producer, for those who write
 
         return KafkaBatchWriter(self._sink_options(schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        """For ``frame.writeStream``."""
-        if overwrite:
-            raise ConfigError('a topic cannot be overwritten: write with outputMode("append"), or in foreachBatch')
+        """For ``frame.writeStream``. With ``outputMode("complete")`` each batch appends the whole result."""
         if not hasattr(datasource, "DataSourceStreamArrowWriter"):
             _refuse_version("writing a stream", "4.1", "frame.write works here, also in foreachBatch")
         from kip848_client.spark.sink.sink_stream import KafkaStreamWriter

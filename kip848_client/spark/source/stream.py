@@ -163,7 +163,8 @@ class Stream:
         self._bounded = False
         self._ends: dict[NamedPartition, int] = {}
         self._turn = 0
-        self._batch_s = time.monotonic()
+        self._batch_s = -math.inf
+        """When the last batch was planned. As in Spark's own source, the first one is not held back."""
         self._lock = threading.RLock()
         """`complete` comes on a thread of its own."""
         self._query = ""
