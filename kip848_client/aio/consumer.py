@@ -255,8 +255,9 @@ class AsyncConsumer(Generic[K_co, V_co]):
             now_s = time.monotonic()
             if now_s - self._yielded_s < YIELD_S:
                 self._reader = current_task()
-                message: Message[K_co, V_co] = self._ready.popleft()
-                self._consumer._in_hand = (message,)
+                message: Message[K_co, V_co] = self._ready[0]
+                self._consumer._in_hand = (message,)  # first, as in `Consumer.poll`: it is in one place or the other
+                del self._ready[0]
                 return message
             self._consumer._in_hand = ()  # also if the task is cancelled in the next line
             await anyio.lowlevel.checkpoint()

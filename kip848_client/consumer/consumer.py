@@ -12,6 +12,8 @@ import os
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from threading import get_ident
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NoReturn, Self, TypeAlias, TypeVar, cast
 
@@ -36,6 +38,7 @@ from kip848_client.common.model import (
 from kip848_client.config import ConfigValue, merge_settings, parse_consumer_config
 from kip848_client.config.other_clients import missing_attribute
 from kip848_client.config.security import check_data_plane
+from kip848_client.consumer.group.app_thread import BRIEF_SLICE_S
 from kip848_client.consumer.group.assembly import build_group_member
 from kip848_client.consumer.group.filling import Filling
 from kip848_client.consumer.group.health import ConsumerHealth, HealthProbe
@@ -73,7 +76,6 @@ from kip848_client.consumer.records.data_plane import (
     internal,
     is_own_lookup,
     is_refused_lookup,
-    list_topics,
     public,
     public_commit,
 )
@@ -108,7 +110,7 @@ from kip848_client.member.processing.settings import (
 )
 from kip848_client.member.processing.work import HANDLING, Order, ProcessingStatus
 from kip848_client.network.connection_opener import ConnectionOpener
-from kip848_client.network.ownership import ForkGuard, OneThread
+from kip848_client.network.ownership import ForkGuard, OneThread, is_alive, thread_name
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -155,6 +157,8 @@ _METHOD_MEANT: Final[Mapping[str, str]] = {
 
 _SLICE_SLACK_S: Final = 0.001
 """A slice that ends so close to the deadline of its call goes on until then, and returns what has come."""
+_END_READING_S: Final = 0.02
+"""How often close() looks whether the call of another thread has ended; mostly it is told."""
 
 ABANDON_TIMEOUT_S: Final = 0.3
 """Time for leaving the group if the consumer is dropped, or the interpreter ends, without close()."""
@@ -163,9 +167,10 @@ ABANDON_TIMEOUT_S: Final = 0.3
 class Consumer(Generic[K_co, V_co]):
     """A member of a consumer group (KIP-848) that reads the records of its partitions.
 
-    One thread at a time may use it; another thread sends heartbeats, even while a listener runs. Errors are raised,
-    never returned as messages. Rebalances happen, and listeners run, inside poll(), consume(), unsubscribe() and
-    close().
+    One thread at a time may read: call poll() and consume(), iterate, seek, subscribe and assign. Any other thread may
+    meanwhile commit, ask, pause and resume, hand over and close, also while that one is inside a listener and waits
+    for them. A thread of the library sends heartbeats. Errors are raised, never returned as messages. Rebalances
+    happen, and listeners run, inside poll(), consume(), unsubscribe() and close().
 
     Args:
         config: Kafka's property names as librdkafka spells them; docs/porting.md has the differences.
@@ -260,16 +265,18 @@ class Consumer(Generic[K_co, V_co]):
         """Commits of the application since then: records before these offsets are processed, too."""
         self._layout_checked = False
         self._processor: Driver | None = None
-        self._in_transaction = False
         """The ``process()`` that runs."""
+        self._in_transaction = False
         self._processor_reads = False
         self._values = deserializers_of(self._config)
         if self._values is not None:
             fetcher = self._fetcher
-            self._values.introduce(lambda: list_topics(fetcher.plane, timeout=10.0).cluster_id)
+            self._values.introduce(lambda: fetcher.list_topics(timeout=10.0).cluster_id)
         self._told_of_nothing_wanted = False
         self._unmet_topics: frozenset[str] = frozenset()
-        self._gate = OneThread()
+        self._gate = gate = OneThread()
+        self._fetcher.is_reader = lambda: gate.is_reader
+        self._group.run_callbacks = self._run_commit_callbacks
         self._fork_guard = ForkGuard(self._gate, leaked=(self._fetcher, self._manager))
         self._finalizer = weakref.finalize(
             self, _abandon, self._manager, os.getpid(), self._config.group_id, self._config.client_id
@@ -331,8 +338,8 @@ class Consumer(Generic[K_co, V_co]):
             IllegalStateError: ``group.local.assignors`` is not set, or the consumer is closed.
             ConfigError: *reason* is 0 or too large.
         """
-        with self._gate:
-            self._group.request_reassignment(reason)
+        self._gate.check_process()
+        self._group.request_reassignment(reason)
 
     def unsubscribe(self) -> None:
         """Leave the group, after on_partitions_revoked for all partitions. Ends a manual assignment as well.
@@ -365,8 +372,8 @@ class Consumer(Generic[K_co, V_co]):
             ListenerError: a listener raised; the rebalance goes on with the next poll().
             BrokerError: the broker refused a request; every later call raises a ``fatal`` one again.
             Kip848Error: any other error of this library; see `kip848_client.errors`.
-            IllegalStateError: the consumer is closed, used by two threads, or called from a listener; or the call would
-                wait for ever, because nothing is subscribed or assigned.
+            IllegalStateError: the consumer is closed, also by another thread during this call; another thread reads;
+                the call comes from a listener; or it would wait for ever, because nothing is subscribed or assigned.
             ConfigError: *timeout* is not a number.
         """
         if self._values is not None:
@@ -383,9 +390,12 @@ class Consumer(Generic[K_co, V_co]):
                 ready.extendleft(reversed(batch))
                 self._fetcher.on_the_way = False
         # Python handles Ctrl-C at calls: there is none between here and the caller.
-        message: Message[K_co, V_co] = ready[0]
-        self._in_hand = (message,)
-        del ready[0]
+        try:
+            message: Message[K_co, V_co] = ready[0]
+            self._in_hand = (message,)
+            del ready[0]
+        except IndexError:
+            raise self._closed_elsewhere() from None
         return message
 
     def consume(self, num_messages: int = 1, timeout: float | None = -1.0) -> list[Message[K_co, V_co]]:
@@ -419,8 +429,14 @@ class Consumer(Generic[K_co, V_co]):
                 which has the least latency. For bulk inserts: ``batches(500, linger_s=1.0)``.
         """
         record_count(num_messages)
-        while not self._group.closed and not self._group.handed_over:
-            yield self._read(num_messages, timeout, linger_s=linger_s)
+        while not self._is_over():
+            try:
+                batch = self._read(num_messages, timeout, linger_s=linger_s)
+            except IllegalStateError:
+                if self._is_over():  # another thread closed the consumer
+                    return
+                raise
+            yield batch
 
     def _read(
         self, num_messages: int, timeout: float | None, *, linger_s: float | None = 0.0
@@ -429,34 +445,51 @@ class Consumer(Generic[K_co, V_co]):
         manager = self._manager
         mark = manager.mark
         fetcher = self._fetcher
+        gate = self._gate
         if (
             self._mark is mark
-            and self._gate.owner is None
+            and gate.owner is None
             and not self._ready
             and fetcher.smooth
             and self._values is None
+            and gate.is_reader
         ):
             # The fast path: ownership has not changed since the last check, and librdkafka has records.
-            fetcher.on_the_way = True
-            began_s = time.monotonic() if self._meter.metrics.measuring else 0.0
-            batch: list[Any] = fetcher.plane.consume(num_messages, 0)
+            with fetcher.lock:
+                batch = self._at_hand(num_messages, mark, timeout, linger_s)
             if batch:
-                fetcher.reads += 1
-                fetcher.returned += len(batch)
-                if began_s:
-                    self._meter.took(batch, time.monotonic() - began_s)
-                # map and any stay in C: 25 ns a record, where a loop costs 60.
-                if manager.mark is mark and not any(map(Message.error, batch)):
-                    if len(batch) == num_messages or linger_s == 0 or timeout == 0:
-                        self._presence.calls += 1
-                        self._in_hand = tuple(batch)  # a copy: the application may take records out of its list
-                        fetcher.on_the_way = False
-                        return batch
-                    self._ready.extend(batch)
-                else:
-                    self._ready.extend(fetcher.without_errors(batch))
-            fetcher.on_the_way = False
+                fetcher.on_the_way = False  # Python handles Ctrl-C at calls: there is none between here and the caller
+                return batch
         return self._fill(Filling(num_messages, timeout, linger_s))
+
+    def _at_hand(self, count: int, mark: object, *wait_s: float | None) -> list[Message[K_co, V_co]]:
+        """The records that librdkafka has ready, if they may be returned; they are on the way then. Under its lock.
+
+        Args:
+            wait_s: how long the call waits for more; with a 0 not at all. They were not checked yet.
+        """
+        fetcher = self._fetcher
+        if not fetcher.smooth:  # another thread was faster with the lock
+            return []
+        fetcher.on_the_way = True
+        began_s = time.monotonic() if self._meter.metrics.measuring else 0.0
+        batch: list[Any] = fetcher.plane.consume(count, 0)
+        if batch:
+            fetcher.reads += 1
+            fetcher.returned += len(batch)
+            if began_s:
+                self._meter.took(batch, time.monotonic() - began_s)
+            # map and any stay in C: 25 ns a record, where a loop costs 60.
+            if self._manager.mark is mark and not any(map(Message.error, batch)):
+                if len(batch) == count or any(type(limit_s) in {int, float} and limit_s == 0 for limit_s in wait_s):
+                    self._presence.calls += 1
+                    self._in_hand = tuple(batch)  # a copy: the application may take records out of its list
+                    return batch
+                self._ready.extend(batch)
+            else:
+                self._ready.extend(fetcher.without_errors(batch))
+        fetcher.on_the_way = False
+        return []
 
     def _fill(self, filling: Filling, slice_s: float = math.inf) -> list[Message[K_co, V_co]]:
         """Read until *filling* is over, or *slice_s* have passed: then what has come waits in `ready`."""
@@ -474,10 +507,18 @@ class Consumer(Generic[K_co, V_co]):
         Raises:
             IllegalStateError: nothing is subscribed or assigned.
         """
-        while not self._group.closed and not self._group.handed_over:
-            message = self.poll(1.0 if self._group.wants_records else None)
+        while not self._is_over():
+            try:
+                message = self.poll(1.0 if self._group.wants_records else None)
+            except IllegalStateError:
+                if self._is_over():  # another thread closed the consumer
+                    return
+                raise
             if message is not None:
                 yield message
+
+    def _is_over(self) -> bool:
+        return self._group.closed or self._group.handed_over or self._group.thread.closing
 
     def _read_opened(
         self, values: Deserializers, filling: Filling, slice_s: float = math.inf
@@ -531,11 +572,15 @@ class Consumer(Generic[K_co, V_co]):
             self._tell_of_seeks()
         try:
             while True:
+                if thread.closer is not None and thread.closing and not group.closed:
+                    raise self._closed_elsewhere()
                 slice_s = thread.slice_s()
                 mark = manager.mark
                 if mark is not settled:
                     # Rebalances come first: no record is returned before pending revocations.
                     if not thread.settle(deadline_s):
+                        if thread.closing:
+                            continue
                         return []
                     if group.handed_over or (not group.wants_records and filling.deadline_s == math.inf):
                         return []  # a listener called unsubscribe(), or handing over is complete
@@ -560,7 +605,12 @@ class Consumer(Generic[K_co, V_co]):
                 if fetcher.idle and left_s > 0:
                     thread.wait(left_s)
                     left_s = 0
-                batch = fetcher.read(count - len(ready), timeout_s=min(slice_s, left_s), filling=bool(ready))
+                if fetcher.asked_s:  # another thread calls now and then: it waits for the end of each read
+                    if not fetcher.give_way(unless=lambda: thread.closing):
+                        continue
+                    slice_s = min(slice_s, max(BRIEF_SLICE_S, (time.monotonic() - fetcher.asked_s) / 10))
+                with fetcher.lock:
+                    batch = fetcher.read(count - len(ready), timeout_s=min(slice_s, left_s), filling=bool(ready))
                 manager.home.check()  # librdkafka's callbacks are the application's code, too
                 if fetcher.eventful:
                     self._tell(batch)
@@ -592,17 +642,14 @@ class Consumer(Generic[K_co, V_co]):
             sought, self._sought = self._sought, {}
             self._group.listeners.observer.sought(sought)
 
+    @staticmethod
+    def _closed_elsewhere() -> IllegalStateError:
+        return IllegalStateError("the consumer was closed by another thread; make a new one")
+
     def _known_lags(self) -> dict[NamedPartition, int]:
         """How far each position is behind the end of its partition as of the last fetch; asks no broker."""
-        lags = {}
-        for partition, position in self._fetcher.positions().items():
-            try:
-                low, high = self._fetcher.plane.get_watermark_offsets(public(partition), cached=True)
-            except KafkaException:
-                continue  # it was not fetched yet
-            if high >= 0:
-                lags[partition] = max(0, high - max(low, position.offset))
-        return lags
+        known = self._between_reads(self._last_fetched).items()
+        return {name: max(0, high - max(low, position)) for name, (position, low, high) in known if high >= 0}
 
     def _tell_of_nothing_wanted(self, *, forever: bool) -> None:
         if forever:
@@ -781,6 +828,9 @@ class Consumer(Generic[K_co, V_co]):
 
         With enable.auto.offset.store=false the last case commits the offsets of `store_offsets`.
 
+        Any thread may call it. During a rebalance: until on_partitions_revoked has returned, the partitions that go are
+        committed like others, and the next owner begins there. Afterwards they are refused.
+
         Args:
             message: commits the offset after it.
             offsets: partitions with the next offset to read.
@@ -794,7 +844,7 @@ class Consumer(Generic[K_co, V_co]):
             deleted meanwhile are left out and logged.
 
         Raises:
-            CommitFailedError: the partitions may belong to another member now.
+            CommitFailedError: the partitions belong to another member now, or may do so.
             RequestTimeoutError: no answer in time; the commit may have been applied.
             BrokerError: the coordinator refused it.
             IllegalStateError: process() runs, or a block of `transaction`.
@@ -805,20 +855,38 @@ class Consumer(Generic[K_co, V_co]):
                 "commit() is refused inside transaction(): the block commits these offsets together with what it has "
                 "produced"
             )
-        with self._gate:
-            chosen = commit_offsets(message, offsets)
-            asynchronous = flag(asynchronous, name="asynchronous")
-            check_commit_callback(on_commit)
-            if chosen is None:
-                self._in_hand = ()
-            else:
-                self._fetcher.positions(chosen)  # these are processed: no later Ctrl-C may repeat them
-                self._committed_by_hand.update(chosen)
-            if asynchronous:
-                self._group.commit_async(chosen, public_callback(on_commit) if on_commit is not None else None)
-                return None
-            committed = self._group.commit_sync(chosen, timeout_ms=self._timeout_ms(timeout_s))
-            return public_offsets(committed)
+        self._gate.check_process()
+        chosen = commit_offsets(message, offsets)
+        asynchronous = flag(asynchronous, name="asynchronous")
+        check_commit_callback(on_commit)
+        if chosen is None:
+            self._group.check_usable()
+            chosen = self._committable()
+        else:
+            self._fetcher.processed(chosen)
+        self._committed_by_hand.update(chosen)
+        if asynchronous:
+            self._group.commit_async(chosen, public_callback(on_commit) if on_commit is not None else None)
+            return None
+        committed = self._group.commit_sync(chosen, timeout_ms=self._timeout_ms(timeout_s))
+        return public_offsets(committed)
+
+    def _committable(self) -> dict[NamedPartition, OffsetAndMetadata]:
+        thread = self._group.thread
+        return thread.committable() if thread.stored is not None else self._between_reads(thread.committable)
+
+    def _between_reads(self, work: Callable[[], AnswerT]) -> AnswerT:
+        """Do what needs librdkafka, or the positions; see `Fetcher.between_reads`."""
+        self._gate.check_process()
+        return self._fetcher.between_reads(work, wanted=self._manager.look_up)
+
+    def _run_commit_callbacks(self) -> None:
+        """Run the callbacks of commits that have ended, unless another thread reads, which does it."""
+        if self._gate.try_enter():
+            try:
+                self._group.thread.run_commit_callbacks()
+            finally:
+                self._gate.__exit__(None, None, None)
 
     def store_offsets(
         self, message: Message[Any, Any] | None = None, offsets: list[TopicPartition] | None = None
@@ -826,7 +894,8 @@ class Consumer(Generic[K_co, V_co]):
         """Mark records as processed, for automatic commits and commit() without arguments. Sends nothing.
 
         Only with enable.auto.offset.store=false. Otherwise all returned records count as processed when the next
-        poll() begins.
+        poll() begins. Any thread may call it. What is stored of a partition is forgotten when it is given away, after
+        on_partitions_revoked.
 
         Args:
             message: the offset after it is stored.
@@ -836,38 +905,40 @@ class Consumer(Generic[K_co, V_co]):
             IllegalStateError: a partition is not assigned to this consumer, or enable.auto.offset.store is on.
         """
         self._check_not_processing("store_offsets")
-        with self._gate:
-            if self._group.thread.stored is None:
-                raise IllegalStateError("store_offsets() needs enable.auto.offset.store=false; set it")
-            chosen = commit_offsets(message, offsets, call="store_offsets")
-            if chosen is None:
-                raise IllegalStateError("store_offsets() takes a message or offsets")
-            self._check_assigned(chosen, call="store_offsets")
-            self._fetcher.positions(chosen)  # these are processed: no later Ctrl-C may repeat them
-            self._fetcher.stored.update(chosen)
+        self._gate.check_process()
+        if self._group.thread.stored is None:
+            raise IllegalStateError("store_offsets() needs enable.auto.offset.store=false; set it")
+        chosen = commit_offsets(message, offsets, call="store_offsets")
+        if chosen is None:
+            raise IllegalStateError("store_offsets() takes a message or offsets")
+        self._check_assigned(chosen, call="store_offsets")
+        self._fetcher.processed(chosen)
+        self._fetcher.stored.update(chosen)
 
     def committed(self, partitions: list[TopicPartition], timeout: float | None = None) -> list[TopicPartition]:
-        """Read the group's committed offsets and their metadata; OFFSET_INVALID where there is none.
+        """Read the group's committed offsets and their metadata; OFFSET_INVALID where there is none. From any thread.
 
         Metadata is None if none was committed, and ends before the NUL with which confluent_kafka commits it.
 
         Args:
             timeout: seconds; default.api.timeout.ms if None, negative waits for ever.
         """
-        with self._gate:
-            wanted = [internal(partition) for partition in check_partitions(partitions, call="committed")]
-            found = self._group.committed(wanted, timeout_ms=self._timeout_ms(timeout))
-            return [
-                public(partition) if (at := found.get(partition)) is None else public_commit(partition, at)
-                for partition in wanted
-            ]
+        self._gate.check_process()
+        wanted = [internal(partition) for partition in check_partitions(partitions, call="committed")]
+        found = self._group.committed(wanted, timeout_ms=self._timeout_ms(timeout))
+        return [
+            public(partition) if (at := found.get(partition)) is None else public_commit(partition, at)
+            for partition in wanted
+        ]
 
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        """The next offset that poll() will return; OFFSET_INVALID while unknown. Without metadata."""
-        with self._gate:
-            wanted = [internal(partition) for partition in check_partitions(partitions, call="position")]
-            known = self._fetcher.positions(wanted)
-            return [public(p, known.get(p) or self._fetcher.sought(p)) for p in wanted]
+        """The next offset that poll() will return; OFFSET_INVALID while unknown. Without metadata.
+
+        From any thread; while partitions are being revoked, where they will be read on.
+        """
+        wanted = [internal(partition) for partition in check_partitions(partitions, call="position")]
+        known = self._between_reads(lambda: self._fetcher.positions(wanted))
+        return [public(p, known.get(p) or self._fetcher.sought(p)) for p in wanted]
 
     def seek(self, partition: TopicPartition) -> None:
         """Continue *partition* at its offset (>= 0, OFFSET_BEGINNING or OFFSET_END) in the next poll().
@@ -893,29 +964,30 @@ class Consumer(Generic[K_co, V_co]):
     def pause(self, partitions: list[TopicPartition]) -> None:
         """Return no records of *partitions* until `resume`. Revocation ends the pause.
 
-        Partitions that are not assigned to this consumer are ignored and logged: they may have been revoked.
+        From any thread: a call that is returning records at this moment may still return some of them. Partitions that
+        are not assigned to this consumer are ignored and logged: they may have been revoked.
         """
-        with self._gate:
-            names = self._owned(partitions, call="pause")
-            if self._processor is not None:
-                self._processor.user_paused.update(names)
-            self._fetcher.pause(names)
+        names = self._owned(partitions, call="pause")
+        if self._processor is not None:
+            self._processor.user_paused.update(names)
+        self._between_reads(lambda: self._fetcher.pause(names))
 
     def resume(self, partitions: list[TopicPartition]) -> None:
         """Return records of *partitions* again; unassigned ones are ignored, as in `pause`."""
-        with self._gate:
-            names = self._owned(partitions, call="resume")
-            if self._processor is not None:
-                self._processor.user_paused.difference_update(names)
-                names = [name for name in names if name not in self._processor.core.paused]
-            self._fetcher.resume(names)
+        names = self._owned(partitions, call="resume")
+        processor = self._processor
+        if processor is not None:
+            processor.user_paused.difference_update(names)
+            names = [name for name in names if name not in processor.core.paused]
+        self._between_reads(lambda: self._fetcher.resume(names))
 
     def paused(self) -> list[TopicPartition]:
         """Partitions that are paused, sorted."""
-        with self._gate:
-            return [public(partition) for partition in sorted(self._fetcher.paused)]
+        self._gate.check_process()
+        return [public(partition) for partition in sorted(self._fetcher.paused)]
 
     def _owned(self, partitions: list[TopicPartition], *, call: str) -> list[NamedPartition]:
+        self._gate.check_process()
         self._group.check_usable()
         assigned = self._group.assigned
         names = [internal(partition) for partition in check_partitions(partitions, call=call)]
@@ -1006,9 +1078,12 @@ class Consumer(Generic[K_co, V_co]):
                 self._refuse_unassigning("incremental_unassign")
 
     def assignment(self) -> list[TopicPartition]:
-        """The partitions that this consumer owns, sorted."""
-        with self._gate:
-            return [public(partition) for partition in sorted(self._group.assigned)]
+        """The partitions that this consumer owns, sorted.
+
+        From any thread. Those that are being revoked are among them until on_partitions_revoked has returned.
+        """
+        self._gate.check_process()
+        return [public(partition) for partition in sorted(self._group.assigned)]
 
     def _in_hand_offsets(self) -> dict[NamedPartition, int]:
         """The first offset of each partition that the last poll() returned, unless the application stores offsets."""
@@ -1064,10 +1139,10 @@ class Consumer(Generic[K_co, V_co]):
         Raises:
             RequestTimeoutError, ConnectionLostError: no answer.
         """
-        plane, timeout = self._fetcher.plane, librdkafka_s(timeout)
+        timeout, fetcher = librdkafka_s(timeout), self._fetcher
         if topic is not None and not isinstance(topic, str):
             raise ArgumentTypeError(f"list_topics() takes the name of one topic, or none for all, got {topic!r}")
-        return self._ask("list_topics", lambda left_s: list_topics(plane, topic, timeout=left_s), timeout_s=timeout)
+        return self._ask("list_topics", lambda left_s: fetcher.list_topics(topic, timeout=left_s), timeout_s=timeout)
 
     def cluster_id(self, timeout: float = -1.0) -> str | None:
         """The id of the cluster; None if the brokers have none.
@@ -1094,10 +1169,10 @@ class Consumer(Generic[K_co, V_co]):
             RequestTimeoutError, ConnectionLostError, BrokerError: no answer.
         """
         check_partition(partition, call="get_watermark_offsets")
-        plane, timeout, cached = self._fetcher.plane, librdkafka_s(timeout), flag(cached, name="cached")
+        fetcher, timeout, cached = self._fetcher, librdkafka_s(timeout), flag(cached, name="cached")
         answer: tuple[int, int] | None = self._ask(
             f"watermarks of {partition.topic}-{partition.partition}",
-            lambda left_s: plane.get_watermark_offsets(partition, timeout=left_s, cached=cached),
+            lambda left_s: fetcher.plane.get_watermark_offsets(partition, timeout=left_s, cached=cached),
             timeout_s=0.0 if cached else timeout,
             partitions=[] if cached else [partition],
         )
@@ -1116,18 +1191,18 @@ class Consumer(Generic[K_co, V_co]):
             IllegalStateError: a partition has no time.
         """
         named = check_times(partitions)
-        plane, timeout = self._fetcher.plane, librdkafka_s(timeout)
+        fetcher, timeout = self._fetcher, librdkafka_s(timeout)
         if not named:
             return []  # librdkafka would call that an invalid argument
         return self._ask(
             "offsets_for_times",
-            lambda left_s: plane.offsets_for_times(named, timeout=left_s),
+            lambda left_s: fetcher.plane.offsets_for_times(named, timeout=left_s),
             timeout_s=timeout,
             partitions=named,
         )
 
     def lag(self, timeout_s: float | None = LAG_TIMEOUT_S) -> dict[TopicPartition, int]:
-        """The distance of each assigned partition to its end, as of its last fetch.
+        """The distance of each assigned partition to its end, as of its last fetch. From any thread.
 
         For a paused partition, which is not fetched, the leader is asked; without an answer the last fetch counts.
 
@@ -1140,21 +1215,31 @@ class Consumer(Generic[K_co, V_co]):
         Raises:
             RequestTimeoutError, ConnectionLostError, BrokerError: no answer about a partition not fetched yet.
         """
-        with self._gate:
-            deadline_s = time.monotonic() + limit_s(timeout_s, default=LAG_TIMEOUT_S)
-            behind = {}
-            paused = self._fetcher.paused
-            for partition, position in sorted(self._fetcher.positions().items()):
-                low, high = self.get_watermark_offsets(public(partition), cached=True)
-                if high < 0 or partition in paused:
-                    left_s = max(0.001, deadline_s - time.monotonic())
-                    try:
-                        low, high = self.get_watermark_offsets(public(partition), timeout=left_s)
-                    except Kip848Error:
-                        if high < 0:
-                            raise
-                behind[public(partition)] = max(0, high - max(low, position.offset))
-            return behind
+        deadline_s = time.monotonic() + limit_s(timeout_s, default=LAG_TIMEOUT_S)
+        self._gate.check_process()
+        self._group.check_usable()
+        behind = {}
+        paused = self._fetcher.paused
+        for partition, (position, low, high) in sorted(self._between_reads(self._last_fetched).items()):
+            if high < 0 or partition in paused:
+                left_s = max(0.001, deadline_s - time.monotonic())
+                try:
+                    low, high = self.get_watermark_offsets(public(partition), timeout=left_s)
+                except Kip848Error:
+                    if high < 0:
+                        raise
+            behind[public(partition)] = max(0, high - max(low, position))
+        return behind
+
+    def _last_fetched(self) -> dict[NamedPartition, tuple[int, int, int]]:
+        """The position of each partition, and its lowest and next offset as of the last fetch; asks no broker."""
+        found = {}
+        for partition, position in self._fetcher.positions().items():
+            low = high = OFFSET_INVALID
+            with suppress(KafkaException):  # it was not fetched yet
+                low, high = self._fetcher.plane.get_watermark_offsets(public(partition), cached=True)
+            found[partition] = (position.offset, low, high)
+        return found
 
     def _ask(
         self,
@@ -1164,21 +1249,22 @@ class Consumer(Generic[K_co, V_co]):
         timeout_s: float,
         partitions: Iterable[TopicPartition] = (),
     ) -> AnswerT:
-        with self._gate:
-            self._group.check_usable()
-            try:
-                return ask_brokers(
-                    self._fetcher.plane,
-                    what,
-                    ask,
-                    timeout_s=timeout_s,
-                    partitions=partitions,
-                    before_pause=self._group.thread.before_wait,
-                )
-            except (ConnectionLostError, RequestTimeoutError) as failure:
-                # librdkafka's text has no address.
-                servers = self._config.data_plane["bootstrap.servers"]
-                raise type(failure)(f"{failure}; bootstrap.servers is {servers}") from failure.__cause__
+        self._gate.check_process()
+        self._group.check_usable()
+        try:
+            return ask_brokers(
+                self._fetcher.list_topics,
+                what,
+                ask,
+                timeout_s=timeout_s,
+                partitions=partitions,
+                before_pause=self._group.thread.before_wait,
+                between_reads=self._between_reads,
+            )
+        except (ConnectionLostError, RequestTimeoutError) as failure:
+            # librdkafka's text has no address.
+            servers = self._config.data_plane["bootstrap.servers"]
+            raise type(failure)(f"{failure}; bootstrap.servers is {servers}") from failure.__cause__
 
     # --- this member
 
@@ -1209,7 +1295,7 @@ class Consumer(Generic[K_co, V_co]):
         return self.member_id
 
     def group_metadata(self) -> bytes:
-        """The group metadata for ``producer.send_offsets_to_transaction(offsets, ...)``.
+        """The group metadata for ``producer.send_offsets_to_transaction(offsets, ...)``. From any thread.
 
         Call it when you send, because the epoch changes. A member that was removed, or left, keeps its last epoch, so
         that its transaction is refused. Without an epoch the coordinator would accept its offsets, even of partitions
@@ -1218,18 +1304,19 @@ class Consumer(Generic[K_co, V_co]):
         Raises:
             Kip848Error: the installed librdkafka uses another layout of these bytes.
         """
-        with self._gate:
-            if not self._layout_checked:
-                check_group_metadata_layout(self._fetcher.plane, group_id=self._config.group_id)
-                self._layout_checked = True
-            joined = self._manager.last_joined
-            member_id, member_epoch = ("", -1) if joined is None or self._group.manual else joined
-            return group_metadata_bytes(
-                group_id=self._config.group_id,
-                member_epoch=member_epoch,
-                member_id=member_id,
-                instance_id=self._config.group_instance_id,
-            )
+        self._gate.check_process()
+        if not self._layout_checked:
+            group_id, fetcher = self._config.group_id, self._fetcher
+            self._between_reads(lambda: check_group_metadata_layout(fetcher.plane, group_id=group_id))
+            self._layout_checked = True
+        joined = self._manager.last_joined
+        member_id, member_epoch = ("", -1) if joined is None or self._group.manual else joined
+        return group_metadata_bytes(
+            group_id=self._config.group_id,
+            member_epoch=member_epoch,
+            member_id=member_id,
+            instance_id=self._config.group_instance_id,
+        )
 
     consumer_group_metadata = group_metadata
 
@@ -1241,11 +1328,11 @@ class Consumer(Generic[K_co, V_co]):
         Raises:
             IllegalStateError: the consumer does not log in with a user and a password.
         """
-        with self._gate:
-            self._group.check_usable()
-            self._opener.set_user(username, password)
-            self._fetcher.plane.set_sasl_credentials(username, password)
-            self._data_plane.update({"sasl.username": username, "sasl.password": password})
+        self._gate.check_process()
+        self._group.check_usable()
+        self._opener.set_user(username, password)
+        self._data_plane.update({"sasl.username": username, "sasl.password": password})
+        self._between_reads(lambda: self._fetcher.plane.set_sasl_credentials(username, password))
 
     # --- handing over, closing
 
@@ -1285,7 +1372,10 @@ class Consumer(Generic[K_co, V_co]):
         """Commit returned records (with enable.auto.commit), run on_partitions_revoked, leave the group, close.
 
         All returned records count as processed, as in confluent_kafka: call it when the last one is done. A ``with``
-        block that ends by an exception leaves out what the last poll() or consume() returned: that is read again.
+        block that ends by an exception leaves out what the last poll() or consume() returned: that is read again. So
+        does close() in another thread than the living one that reads. The call of that one ends with an
+        `IllegalStateError`, its iteration and its process() without one; close() waits for them, and listeners run
+        here.
 
         Returns by its deadline even if no broker answers; the leave is sent in any case. A second call does nothing.
 
@@ -1296,6 +1386,7 @@ class Consumer(Generic[K_co, V_co]):
         Raises:
             ListenerError: the listener raised; everything was closed anyway.
             TopicAuthorizationError, GroupAuthorizationError: the last automatic commit was refused; the same is true.
+            RequestTimeoutError: another thread did not come out of its listener or its process() in time.
             Kip848Error: an asynchronous commit failed, and no call has raised it yet. What a poll() would have raised
                 is logged instead (``member.error_dropped``), so that close() in ``finally`` hides no other exception.
         """
@@ -1305,11 +1396,16 @@ class Consumer(Generic[K_co, V_co]):
         timeout_ms = limit_ms(timeout_s, default_ms=int(CLOSE_TIMEOUT_S * 1_000))
         check_leave_mode(mode)
         self._check_not_handling("close")
+        self._gate.check_process()
+        deadline_s = time.monotonic() + timeout_ms / 1_000
+        if not self._gate.is_reader and not self._group.closed:
+            in_hand_is_done = in_hand_is_done and not is_alive(self._gate.last)  # it may be at work with it
+            self._end_reading(deadline_s)
         with self._gate:
             if self._group.closed:
                 return
             errors = self._group.close(
-                timeout_ms=timeout_ms,
+                timeout_ms=max(0, int((deadline_s - time.monotonic()) * 1_000)),
                 mode=mode,
                 before_commit=None if in_hand_is_done else self._take_back_in_hand,
                 release=self._fetcher.close,
@@ -1319,6 +1415,31 @@ class Consumer(Generic[K_co, V_co]):
             self._group.listeners.observer.log(logging.WARNING, LogEvent.ERROR_DROPPED, error=repr(error))
         if errors:
             raise errors[0]
+
+    def _end_reading(self, deadline_s: float) -> None:
+        """Another thread may be reading: have its call end, and wait for that.
+
+        Raises:
+            RequestTimeoutError: it did not; the member leaves without its listeners.
+        """
+        thread = self._group.thread
+        thread.closer = get_ident()
+        self._manager.look_up()
+        while True:
+            thread.wake()
+            processing = self._processor is not None and self._processor.runs_in not in {None, get_ident()}
+            if self._gate.await_others(_END_READING_S) and not processing:
+                return
+            if processing:
+                time.sleep(_END_READING_S)
+            thread.before_wait()
+            if time.monotonic() >= deadline_s:
+                reader = thread_name(self._gate.owner or self._gate.last)
+                self._manager.leave_without_listeners()
+                raise RequestTimeoutError(
+                    f"close(): {reader} did not come out of its call, its listener or its process() in time; the "
+                    "member leaves its group without its listeners"
+                )
 
     def _take_back_in_hand(self) -> None:
         """Count what the last poll() or consume() returned as not returned."""

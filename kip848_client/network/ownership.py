@@ -1,4 +1,4 @@
-"""Lets one thread at a time use a consumer, in the process that made it. Knows nothing of records or groups."""
+"""Lets one thread at a time read from a consumer, in the process that made it. Knows nothing of records or groups."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from types import FrameType, TracebackType
 from typing import ClassVar, Final
 
 from kip848_client.errors import ForkedProcessError, IllegalStateError
+from kip848_client.network.queues import Bell
 
 FORKED: Final = -1
 """Instead of a thread's number: no thread may enter."""
@@ -47,9 +48,10 @@ class HomeProcess:
 
 
 class OneThread:
-    """Entered by every call of a consumer. The same thread may enter again (from a listener); another one may not.
+    """Entered by every call that reads or changes what is read. The same thread may enter again (from a listener);
+    another one may not.
 
-    A second thread does not wait: two threads inside one consumer are a bug of the program, and raise an error.
+    A second thread does not wait: two threads that read from one consumer are a bug of the program, and raise an error.
 
     A KeyboardInterrupt may come between any two steps here. In any state that it leaves behind, the thread that got it
     can enter and leave again, and everything is in order after that: the consumer has still to be closed.
@@ -62,17 +64,17 @@ class OneThread:
         self._depth = 0
         self._outermost: FrameType | None = None
         """Frame of the outermost call of the thread that is inside."""
+        self.last: int | None = None
+        """The thread that entered last: what was read and not handed out is its business."""
+        self._left: Bell | None = None
+        """Of a thread that waits for the one that is inside."""
 
     def __enter__(self) -> None:
         me = threading.get_ident()
         holder = self.__dict__.setdefault("owner", me)  # looks and takes in one step, without a lock to be left locked
-        if holder == FORKED:
-            raise forked_process_error()
         if holder != me:
-            raise IllegalStateError(
-                "two threads are inside one consumer; give each thread its own, or guard all calls with a lock. To end "
-                "the loop of another thread call hand_over()"
-            )
+            self._refuse(holder)
+        self.last = me
         caller = sys._getframe(1)
         if not self._depth or not is_inside(caller, self._outermost):  # or it was interrupted on its way out
             self._depth = 0
@@ -86,6 +88,69 @@ class OneThread:
         if self._depth == 0 and self.owner != FORKED:  # a child that was forked inside a call leaves it as well
             self._outermost = None
             self.__dict__.pop("owner", None)
+            if self._left is not None:
+                self._left.ring()
+
+    def _refuse(self, holder: int) -> None:
+        if holder == FORKED:
+            raise forked_process_error()
+        raise IllegalStateError(
+            f"two threads read from one consumer: {thread_name(holder)} is inside it, and {thread_name()} calls what "
+            "polls, consumes, iterates, seeks, subscribes or assigns. Give each thread its own consumer. Other calls, "
+            "such as commit(), pause() and position(), may come from any thread. To end the loop of another thread "
+            "call hand_over() or close()"
+        )
+
+    def check_process(self) -> None:
+        """Raise in a child of the process that made the consumer.
+
+        Raises:
+            ForkedProcessError: this is one.
+        """
+        if self.owner == FORKED:
+            raise forked_process_error()
+
+    @property
+    def held(self) -> bool:
+        """Whether the current thread is inside."""
+        return self.owner == threading.get_ident()
+
+    @property
+    def is_reader(self) -> bool:
+        """Whether no other thread has been inside since this one was."""
+        return self.last is None or self.last == threading.get_ident()
+
+    def try_enter(self) -> bool:
+        """Enter if no other thread is inside; then ``__exit__`` must follow. Does not count as reading."""
+        me = threading.get_ident()
+        if self.__dict__.setdefault("owner", me) != me:
+            return False
+        caller = sys._getframe(1)
+        if not self._depth or not is_inside(caller, self._outermost):
+            self._depth = 0
+            self._outermost = caller
+        self._depth += 1
+        return True
+
+    def await_others(self, timeout_s: float) -> bool:
+        """Wait until no other thread is inside, at most *timeout_s*; look at other conditions, too. Whether none is."""
+        self._left = Bell()  # before the look: who leaves after it rings
+        if self.owner in {None, threading.get_ident()}:
+            return True
+        self._left.wait(timeout_s)
+        return self.owner in {None, threading.get_ident()}
+
+
+def thread_name(ident: int | None = None) -> str:
+    """The name of a thread of this process, by default the current one, for the text of an error."""
+    if ident is None:
+        return repr(threading.current_thread().name)
+    return next((repr(thread.name) for thread in threading.enumerate() if thread.ident == ident), f"thread {ident}")
+
+
+def is_alive(ident: int | None) -> bool:
+    """Whether a thread of this process has not ended."""
+    return any(thread.ident == ident for thread in threading.enumerate())
 
 
 def is_inside(frame: FrameType | None, outermost: FrameType | None) -> bool:

@@ -1,22 +1,67 @@
-"""The two queues between the application's thread and the background thread. They decide nothing.
+"""The two queues between the application's threads and the background thread. They decide nothing.
 
-`Inbox` carries events to the background thread, `AppQueue` carries effects to the application's thread. Nothing else
-crosses threads except the frozen `MemberView` and finished futures.
+`Inbox` carries events to the background thread, `AppQueue` carries effects to the thread that polls. Nothing else
+crosses threads except the frozen `MemberView` and finished calls.
+
+A signal handler may interrupt any step here and call the consumer again, on the same thread. So nothing here holds a
+lock while Python code runs: each step is one operation that no handler and no other thread can cut in two.
 """
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 Item = TypeVar("Item")
 
+_WAIT_S_MAX: Final = 1_000_000.0
+"""A lock refuses much longer times."""
+
+
+class Bell:
+    """Wakes one thread; a ring that comes before the wait is not lost.
+
+    Not `threading.Event`: its methods hold a lock, for which a signal handler would wait that interrupts one of them.
+    """
+
+    __slots__ = ("_silence",)
+
+    def __init__(self) -> None:
+        self._silence = threading.Lock()
+        self._silence.acquire()
+
+    def ring(self) -> None:
+        """End the current or the next `wait` (any thread)."""
+        try:
+            self._silence.release()
+        except RuntimeError:  # it rings already
+            return
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for a ring, at most *timeout_s*, and take it. Whether it came."""
+        if timeout_s <= 0:
+            return self._silence.acquire(blocking=False)
+        return self._silence.acquire(timeout=min(timeout_s, _WAIT_S_MAX))
+
+
+class Posted(Generic[Item]):
+    """An item of an `Inbox`.
+
+    Attributes:
+        done: the background thread has dealt with it, and all that follows from it is visible.
+    """
+
+    __slots__ = ("done", "item")
+
+    def __init__(self, item: Item, *, done: bool = False) -> None:
+        self.item = item
+        self.done = done
+
 
 class Inbox(Generic[Item]):
-    """Application → background thread: in order, numbered, and one wake-up for many items.
+    """Any thread → background thread: in order, and one wake-up for many items.
 
     Args:
         wake: makes the background thread call `drain` soon; called from the posting thread.
@@ -24,39 +69,39 @@ class Inbox(Generic[Item]):
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
-        self._items: deque[tuple[int, Item]] = deque()
-        self._tickets = itertools.count(1)
+        self.items: Final[deque[Posted[Item]]] = deque()
+        """What is queued, oldest first."""
         self._woken = False
 
-    def post(self, item: Item) -> int:
-        """Queue *item*. Returns its ticket: a number that grows by one with every item."""
-        ticket = next(self._tickets)
-        self._items.append((ticket, item))
+    def post(self, item: Item) -> Posted[Item]:
+        """Queue *item*."""
+        posted = Posted(item)
+        self.items.append(posted)
         if not self._woken:
             # Set before waking: a drain that starts in between clears it again and sees the item.
             self._woken = True
             self._wake()
-        return ticket
+        return posted
 
     def nudge(self) -> None:
         """Wake once more if something is still queued: `post` may have been cut off before it did."""
-        if self._items:
+        if self.items:
             self._wake()
 
     def __len__(self) -> int:
-        return len(self._items)
+        return len(self.items)
 
-    def drain(self) -> deque[tuple[int, Item]]:
+    def drain(self) -> deque[Posted[Item]]:
         """Take everything queued so far, oldest first."""
         self._woken = False
-        taken: deque[tuple[int, Item]] = deque()
-        while self._items:
-            taken.append(self._items.popleft())
+        taken: deque[Posted[Item]] = deque()
+        while self.items:
+            taken.append(self.items.popleft())
         return taken
 
 
 class AppQueue(Generic[Item]):
-    """Background → application's thread: the effects that it must perform, in order; `wait` ends with any change.
+    """Background → the thread that polls: the effects that it must perform, in order; `wait` ends with any change.
 
     `first` returns the oldest effect, and `done` removes it after it was performed, so that a KeyboardInterrupt in
     between loses nothing.
@@ -64,7 +109,7 @@ class AppQueue(Generic[Item]):
 
     def __init__(self) -> None:
         self._items: deque[Item] = deque()
-        self._moved = threading.Event()
+        self._moved = Bell()
 
     def __bool__(self) -> bool:
         return bool(self._items)
@@ -78,10 +123,10 @@ class AppQueue(Generic[Item]):
 
     def wake(self) -> None:
         """End the current or the next `wait` (any thread)."""
-        self._moved.set()
+        self._moved.ring()
 
     def first(self) -> Item | None:
-        """The oldest item, which stays, or None (application's thread)."""
+        """The oldest item, which stays, or None (the thread that polls)."""
         return self._items[0] if self._items else None
 
     def done(self, item: Item) -> None:
@@ -95,6 +140,4 @@ class AppQueue(Generic[Item]):
 
     def wait(self, timeout_s: float) -> None:
         """Wait until `wake` was called since the last wait, at most *timeout_s*; look at the conditions afterwards."""
-        if timeout_s > 0:
-            self._moved.wait(timeout_s)
-        self._moved.clear()
+        self._moved.wait(timeout_s)

@@ -60,13 +60,13 @@ def test_many_posts_wake_the_background_thread_once() -> None:
     wakes: list[None] = []
     inbox: Inbox[str] = Inbox(lambda: wakes.append(None))
 
-    tickets = [inbox.post(item) for item in ("a", "b", "c")]
+    posted = [inbox.post(item) for item in ("a", "b", "c")]
     first = list(inbox.drain())
-    inbox.post("d")
+    last = inbox.post("d")
 
-    assert tickets == [1, 2, 3]
-    assert first == [(1, "a"), (2, "b"), (3, "c")]
-    assert list(inbox.drain()) == [(4, "d")]
+    assert first == posted
+    assert [one.item for one in first] == ["a", "b", "c"]
+    assert list(inbox.drain()) == [last]
     assert len(wakes) == 2
 
 
@@ -159,7 +159,7 @@ def test_close_waits_for_no_commit_that_ctrl_c_kept_from_the_member() -> None:
     pending.append(commits.asynchronous_pending)
     commits.complete(CommitDone(call.call_id, AT_5, None))
     pending.append(commits.asynchronous_pending)
-    assert pending == [False, True, False]
+    assert pending == [[], [call], []]
 
 
 def test_a_commit_that_is_over_has_its_callback_at_hand() -> None:
@@ -169,14 +169,14 @@ def test_a_commit_that_is_over_has_its_callback_at_hand() -> None:
 
     class Span:
         def end(self, _: object) -> None:
-            seen.append(commits.asynchronous_pending or commits.callbacks_due)
+            seen.append(bool(commits.asynchronous_pending) or commits.callbacks_due)
 
     call = commits.open(asynchronous=True, callback=lambda *_: None)
     call.posted = True
     call.span = Span()  # type: ignore[assignment]
     commits.complete(CommitDone(call.call_id, AT_5, None))
     assert seen == [True]
-    assert (commits.asynchronous_pending, commits.callbacks_due) == (False, True)
+    assert (commits.asynchronous_pending, commits.callbacks_due) == ([], True)
 
 
 def test_when_the_thread_dies_every_call_ends_with_the_reason() -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from kip848_client import Consumer, EmbeddedBroker
-from kip848_client.consumer.records.data_plane import RecordConsumer, create_record_consumer, translate
+from kip848_client.consumer.records.data_plane import RecordConsumer, create_record_consumer, list_topics, translate
 from kip848_client.consumer.records.plane_questions import ask_brokers
 from kip848_client.errors import BrokerError, ConnectionLostError, ErrorCode, RequestTimeoutError
 from tests.support.driving import QUIET
@@ -107,7 +108,14 @@ def test_a_pause_can_end_the_question() -> None:
 
     plane: RecordConsumer = create_record_consumer({"group.id": "g", "bootstrap.servers": "127.0.0.1:1", **QUIET})
     with pytest.raises(CutOffError):
-        ask_brokers(plane, "asking", ask, timeout_s=-1, before_pause=cut_off)
+        ask_brokers(
+            partial(list_topics, plane),
+            "asking",
+            ask,
+            timeout_s=-1,
+            before_pause=cut_off,
+            between_reads=lambda work: work(),
+        )
     plane.close()
 
 

@@ -249,6 +249,23 @@ def test_r107_a_commit_does_not_outlive_the_membership_in_which_its_records_were
     assert commits(member) == []
 
 
+def test_r275_what_was_given_away_is_not_committed_afterwards() -> None:
+    """A worker thread may be late. Kafka would accept the commit, of a partition that another member reads."""
+    member = revoking()
+    member.finish_call("revoked", "t-1")
+    late, both = member.commit(positions(t_1=6), kind=CommitKind.ASYNC), member.commit(positions(t_0=5, t_1=6))
+    member.finish_call("assigned")
+    assert commits(member) == [(2, {"t-0": 5})]
+    member.answer_commit()
+    assert all(isinstance(member.commit_error(call), CommitFailedError) for call in (late, both))
+
+    member.assign_more(TWO, epoch=3)
+    member.reconcile()
+    again = member.commit(positions(t_1=7))
+    member.answer_commit()
+    assert member.commit_error(again) is None
+
+
 @pytest.mark.parametrize("phase", ["removed", "joining", "joined without it"])
 def test_r274_no_transaction_holds_offsets_of_partitions_that_were_lost(phase: str) -> None:
     """Their next owner writes the same results: they would be there twice."""

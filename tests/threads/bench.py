@@ -232,7 +232,7 @@ class Bench:
             clock=self.clock,
             name="kip848-heartbeat-test",
         )
-        listeners = ListenerInvoker(report=self.manager.post, observer=observer)
+        listeners = ListenerInvoker(report=lambda done: self.thread.post(done), observer=observer)  # noqa: PLW0108  below  # noqa: PLW0108  below
         self.thread = AppThread(
             self.manager,
             queue=queue,

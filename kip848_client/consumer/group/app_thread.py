@@ -1,17 +1,18 @@
-"""The application's thread at work for the member: performs effects in order, runs listeners, waits for answers.
+"""The thread that polls at work for the member: performs effects in order, runs listeners, waits for answers.
 
 `AppThread` is the loop inside poll() and every other call that waits. `member/` decides which effect is due and what an
-error means; `group_member` has the calls.
+error means; `group_member` has the calls. Any thread may `await_call`; all the rest is for the thread that polls.
 """
 
 from __future__ import annotations
 
 import logging
 import math
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, Protocol, assert_never
+from typing import Any, Final, Protocol, assert_never
 
 from kip848_client.common.clock import Clock
 from kip848_client.common.logs import LogEvent
@@ -33,6 +34,7 @@ from kip848_client.member.core.events import (
     CallAbandoned,
     Fail,
     LosePartitions,
+    MemberEvent,
     PausePartitions,
     RevokePartitions,
     Start,
@@ -42,7 +44,7 @@ from kip848_client.member.core.events import (
 )
 from kip848_client.member.core.failures import late_poll
 from kip848_client.network.presence import AppPresence
-from kip848_client.network.queues import AppQueue
+from kip848_client.network.queues import AppQueue, Posted
 
 SLICE_S: Final = 0.05
 """Longest wait before a call looks at the member again, if something of it may come."""
@@ -143,11 +145,20 @@ class AppThread:
         """Offsets that the application stored, with `enable.auto.offset.store=false`; see `committable`."""
         self.starts: Final[dict[NamedPartition, Start]] = {}
         """Why each partition was begun where it was; may have partitions that are not read any more."""
+        self.closer: int | None = None
+        """The thread that closes the consumer, if it is not the one that reads."""
         self._queue = queue
+        self._posted: Posted[Any] = Posted(None, done=True)
+        """The last event of `post`."""
         self._reported: AppPolled | None = None
         self._failures = 0
         """How often an exception interrupted the oldest effect."""
         self.presence: Final = presence
+
+    @property
+    def closing(self) -> bool:
+        """Whether another thread closes the consumer: a call that reads ends soon."""
+        return self.closer is not None and self.closer != threading.get_ident()
 
     def stop_fetching(self, partitions: Iterable[NamedPartition]) -> None:
         """Return no more records of these partitions."""
@@ -160,6 +171,10 @@ class AppThread:
     def committable(self) -> dict[NamedPartition, OffsetAndMetadata]:
         """The offsets of a commit without arguments: the positions after all returned records, or the stored ones."""
         return dict(self._records.positions() if self.stored is None else self.stored())
+
+    def post(self, event: MemberEvent) -> None:
+        """Give the member an event whose effects `await_ticket` waits for."""
+        self._posted = self._manager.post(event)
 
     # --- polling
 
@@ -187,7 +202,8 @@ class AppThread:
             deadline_s: on ``time.monotonic``.
 
         Returns:
-            True if the member waits for nothing: poll() may return records.
+            True if the member waits for nothing: poll() may return records. False also if another thread closes the
+            consumer.
 
         Raises:
             ListenerError: a listener raised.
@@ -202,7 +218,7 @@ class AppThread:
                 continue
             # Only now, when the member has processed the end of each callback, does the application see its error.
             self.raise_due()
-            if not processed:
+            if not processed or self.closing:
                 return False
             view = self._manager.view
             left_s = deadline_s - time.monotonic()
@@ -223,7 +239,7 @@ class AppThread:
         # An idle consumer would wake the other thread for each automatic commit, which has nothing to commit.
         if not (if_moved and polled == self._reported):
             self._reported = polled
-            self._manager.post(polled)
+            self.post(polled)
 
     # --- effects
 
@@ -371,9 +387,17 @@ class AppThread:
             return BRIEF_SLICE_S
         return max(SLICE_S, min(self._manager.quiet_s() + _ANSWER_S, QUIET_SLICE_S))
 
+    def wait_for(self, call: PendingCall, timeout_s: float) -> None:
+        """Wait until *call* has ended, at most *timeout_s* and `QUIET_SLICE_S` (any thread)."""
+        self.before_wait()
+        call.wait(min(timeout_s, QUIET_SLICE_S))
+        self._manager.home.check()
+        self._manager.nudge()
+
     def wake(self) -> None:
         """End the current or the next wait (any thread)."""
         self._queue.wake()
+        self._commits.nudge()
 
     def limit_ms(self, timeout_ms: int) -> int:
         """*timeout_ms*, or the time until `calls_end_s` if that is less."""
@@ -381,9 +405,11 @@ class AppThread:
         return timeout_ms if left_s * 1_000 >= timeout_ms else max(0, int(left_s * 1_000))
 
     def await_ticket(self, deadline_s: float) -> bool:
-        """Wait until the member has processed all posted events, such as the end of a callback; False if it has not."""
-        while self._manager.processed < self._manager.posted:
+        """Wait until the member has processed what `post` gave it, such as the end of a callback; whether it has."""
+        while not self._posted.done:
             left_s = deadline_s - time.monotonic()
+            if self.closing:
+                return False
             if left_s <= 0 or not self._manager.alive:
                 self._check_thread()
                 return False
@@ -394,7 +420,7 @@ class AppThread:
     def await_call(
         self, call: PendingCall, deadline_s: float, *, what: str, member_late_s: float = _MEMBER_LATE_S
     ) -> None:
-        """Wait for the member's answer. The member watches the deadline; if it is late, this wait ends it.
+        """Wait for the member's answer (any thread). The member watches the deadline; if it is late, this wait ends it.
 
         Raises:
             RequestTimeoutError: there was none.
@@ -406,7 +432,7 @@ class AppThread:
                 if left_s <= 0:
                     raise self._with_reason(RequestTimeoutError(f"{what}: the coordinator gave no answer in time"))
                 self._check_thread()
-                self.wait(left_s)
+                self.wait_for(call, left_s)
         except BaseException:
             # Also after a KeyboardInterrupt: an abandoned commit must not be retried after a later one.
             self.abandon(call)
@@ -424,7 +450,7 @@ class AppThread:
         return explained
 
     def abandon(self, call: PendingCall) -> None:
-        """Stop waiting for *call*."""
+        """Stop waiting for *call* (any thread)."""
         self._commits.abandon(call)
         self._manager.post(CallAbandoned(call.call_id))
 

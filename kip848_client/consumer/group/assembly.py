@@ -120,7 +120,7 @@ def build_group_member(
         name=f"kip848-heartbeat-{config.client_id}",
         assignors=runner,
     )
-    listeners = ListenerInvoker(report=manager.post, observer=observer)
+    listeners = ListenerInvoker(report=lambda done: thread.post(done), observer=observer)  # noqa: PLW0108  it is made below
     thread = AppThread(
         manager,
         queue=app_queue,

@@ -1,7 +1,7 @@
 """Futures of commits, offset fetches and leaves: who waits for which number. Rules are in `member/commits`.
 
-Calls are made on the application's thread; `complete` is called on the background thread. There a finished call is only
-marked: callbacks run, and errors are raised, on the application's thread.
+Calls are made on any thread; `complete` is called on the background thread. There a finished call is only marked:
+errors are raised by the thread that waits, and callbacks run on the thread that polls.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from kip848_client.common.model import NamedPartition, OffsetAndMetadata
 from kip848_client.common.telemetry import OpenSpan
 from kip848_client.errors import GroupAuthorizationError, Kip848Error, TopicAuthorizationError
 from kip848_client.member.core.events import CommitDone, LeaveDone, OffsetsFetched
+from kip848_client.network.queues import Bell
 
 Offsets: TypeAlias = Mapping[NamedPartition, OffsetAndMetadata]
 OnCommitted: TypeAlias = Callable[[Kip848Error | None, Offsets], object]
@@ -39,6 +40,21 @@ class PendingCall(msgspec.Struct, eq=False):
     error: Kip848Error | None = None
     offsets: Offsets = msgspec.field(default_factory=dict)
     span: OpenSpan | None = None
+    _ended: Bell = msgspec.field(default_factory=Bell)
+
+    def end(self) -> None:
+        """The other fields are set: let those go on that wait (any thread)."""
+        self.finished = True
+        self._ended.ring()
+
+    def nudge(self) -> None:
+        """End a wait early, for a look at other things (any thread)."""
+        self._ended.ring()
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait for the end, at most *timeout_s*, or for `nudge`. Several threads may wait."""
+        if self._ended.wait(timeout_s) and self.finished:
+            self._ended.ring()  # for the next one
 
 
 class CommitManager:
@@ -66,10 +82,10 @@ class CommitManager:
 
     def finish_without_request(self, call: PendingCall) -> None:
         """There is nothing to commit: the next `run_callbacks` calls the callback of *call* with success."""
-        self._pending.pop(call.call_id, None)
-        call.finished = True
         if call.callback is not None:
             self._finished.append(call)
+        call.end()
+        self._pending.pop(call.call_id, None)
 
     def abandon(self, call: PendingCall) -> None:
         """The caller of *call* stopped waiting."""
@@ -108,7 +124,7 @@ class CommitManager:
             call.span.end(error)
         if call.asynchronous:
             self._finished.append(call)
-        call.finished = True
+        call.end()
         self._pending.pop(call_id, None)
         return True
 
@@ -133,15 +149,20 @@ class CommitManager:
                     call.span.end(error)
                 if call.asynchronous:
                     self._finished.append(call)
-                call.finished = True
+                call.end()
+
+    def nudge(self) -> None:
+        """Let the threads that wait for a call look at other things (any thread)."""
+        for call in list(self._pending.values()):
+            call.nudge()
 
     @property
-    def asynchronous_pending(self) -> bool:
-        """Whether the member has still to answer an asynchronous commit."""
-        return any(call.asynchronous and call.posted for call in list(self._pending.values()))
+    def asynchronous_pending(self) -> list[PendingCall]:
+        """The asynchronous commits that the member has still to answer."""
+        return [call for call in list(self._pending.values()) if call.asynchronous and call.posted]
 
     def run_callbacks(self) -> Kip848Error | None:
-        """Run the callbacks of finished asynchronous commits, oldest first (application's thread).
+        """Run the callbacks of finished asynchronous commits, oldest first (the thread that polls).
 
         Returns:
             The first error of a commit that has no callback; it is for the caller to raise. Later ones wait for the

@@ -1,4 +1,7 @@
-"""`GroupMember`: membership, commits and leaving of one consumer, as calls of one thread. No records.
+"""`GroupMember`: membership, commits and leaving of one consumer. No records.
+
+Any thread may commit, read committed offsets and hand over: those calls give the member an event and wait for its
+answer, and need nothing that the thread that polls is using. All other calls are for that thread.
 
 `Consumer` is a GroupMember plus a `Fetcher`; the Spark source, which reads records by other means, uses it alone.
 `app_thread` has the common part of these calls, performing and waiting; rules are in `member/`.
@@ -10,7 +13,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from kip848_client.common.clock import Clock
 from kip848_client.common.logs import LogEvent
@@ -41,13 +44,14 @@ from kip848_client.member.core.events import (
     RevokePartitions,
     SubscriptionChanged,
 )
+from kip848_client.network.queues import Posted
 
 _STOP_TIMEOUT_S: Final = 0.5
 """For the heartbeat thread to end; it is a daemon, so nothing depends on it."""
 
 
 class GroupMember:
-    """One member, used by one thread at a time.
+    """One member.
 
     Args:
         thread: performs effects and waits, on the application's thread.
@@ -83,9 +87,11 @@ class GroupMember:
         self._subscription = Subscription()
         self._manual: dict[NamedPartition, OffsetAndMetadata | None] | None = None
         self._closed = False
-        self._hand_over_ticket: int | None = None
+        self._hand_over: Posted[Any] | None = None
         self.leaves_by_s: float = math.inf
         """When `hand_over` should be over, by the monotonic clock; infinite without one."""
+        self.run_callbacks: Callable[[], object] = thread.run_commit_callbacks
+        """Runs the callbacks of commits that have ended, if this thread may; called by each commit."""
 
     # --- state
 
@@ -174,11 +180,11 @@ class GroupMember:
         if self._manual:
             raise IllegalStateError("partitions are assigned by hand; call unassign() before subscribe()")
         if self._assignors is not None and (described := self._assignors.first_description()) is not None:
-            self.manager.post(described)
+            self.thread.post(described)
         self.listeners.callbacks = callbacks or NoCallbacks()
         self._subscription = subscription
         self._manual = None
-        self.manager.post(SubscriptionChanged(subscription))
+        self.thread.post(SubscriptionChanged(subscription))
 
     def request_reassignment(self, reason: object) -> None:
         """Ask the group for a new assignment.
@@ -221,7 +227,7 @@ class GroupMember:
         for partition, offset in (in_hand or {}).items():
             if partition in positions and partition in consumed:
                 consumed[partition] = OffsetAndMetadata(offset)
-        self.manager.post(ManuallyAssigned(dict(positions), consumed))
+        self.thread.post(ManuallyAssigned(dict(positions), consumed))
         if positions:
             self.thread.stop_fetching(gone)
         else:
@@ -253,40 +259,40 @@ class GroupMember:
 
     def seek(self, partition: NamedPartition, position: OffsetAndMetadata) -> None:
         """Set the position of an assigned partition whose fetching has not started."""
-        self.manager.post(PositionSet(partition, position))
+        self.thread.post(PositionSet(partition, position))
 
     def position_lost(self, partition: NamedPartition, position: OffsetAndMetadata) -> None:
         """Report that there is no record at a position. Fetching of the partition has stopped already."""
-        self.manager.post(PositionLost(partition, position))
+        self.thread.post(PositionLost(partition, position))
 
     # --- handing over
 
     def hand_over(self, *, timeout_ms: int) -> None:
         """Give all partitions to other members, once these are ready; poll() goes on meanwhile. See `handed_over`.
 
-        May be called from a signal handler: it only posts an event.
+        May be called from a signal handler and any thread: it only posts an event.
         """
         if self.closed:
             return  # a signal may come after the end of the loop
         self.check_usable()
-        if self._hand_over_ticket is not None:
+        if self._hand_over is not None:
             return
         self.leaves_by_s = time.monotonic() + timeout_ms / 1_000
         if not self._subscription:  # there is nothing to give; a signal that comes before subscribe() must not be lost
-            self._hand_over_ticket = self.manager.processed
+            self._hand_over = Posted(None, done=True)
             return
-        self._hand_over_ticket = self.manager.post(HandOverRequested(self.clock.now_ms() + timeout_ms))
+        self._hand_over = self.manager.post(HandOverRequested(self.clock.now_ms() + timeout_ms))
 
     @property
     def hand_over_wanted(self) -> bool:
         """Whether `hand_over` was called."""
-        return self._hand_over_ticket is not None
+        return self._hand_over is not None
 
     @property
     def handed_over(self) -> bool:
         """Whether `hand_over` was called and has ended: poll() returns no more records."""
-        ticket = self._hand_over_ticket
-        return ticket is not None and self.manager.processed >= ticket and not self.view.handing_over
+        asked = self._hand_over
+        return asked is not None and asked.done and not self.view.handing_over
 
     # --- polling
 
@@ -314,7 +320,7 @@ class GroupMember:
     # --- commits
 
     def commit_sync(self, offsets: Offsets | None, *, timeout_ms: int) -> Offsets:
-        """Commit and wait; None commits all positions. Earlier asynchronous commits end first.
+        """Commit and wait (any thread); None commits all positions. Earlier asynchronous commits end first.
 
         Returns:
             The committed offsets. Inside on_partitions_revoked, partitions of a topic that was deleted are left out.
@@ -326,9 +332,8 @@ class GroupMember:
         timeout_ms = self.thread.limit_ms(timeout_ms)
         deadline_s = time.monotonic() + timeout_ms / 1_000
         chosen = self.thread.committable() if offsets is None else dict(offsets)
-        while self.commits.asynchronous_pending and time.monotonic() < deadline_s:
-            self.thread.wait(deadline_s - time.monotonic())
-        self.thread.run_commit_callbacks()
+        self._await_async_commits(deadline_s)
+        self.run_callbacks()
         if not chosen:
             return {}
         call = self.commits.open()
@@ -338,11 +343,11 @@ class GroupMember:
         return call.offsets
 
     def commit_async(self, offsets: Offsets | None, callback: OnCommitted | None) -> None:
-        """Commit and go on. *callback*, or on_commit of the configuration, runs in a later call; without one a failure
-        is raised by a later call.
+        """Commit and go on (any thread). *callback*, or on_commit of the configuration, runs in a later call; without
+        one a failure is raised by a later call.
         """
         self.check_usable()
-        self.thread.run_commit_callbacks()
+        self.run_callbacks()
         chosen = self.thread.committable() if offsets is None else dict(offsets)
         call = self.commits.open(callback=callback, asynchronous=True)
         if not chosen:
@@ -351,7 +356,7 @@ class GroupMember:
         self._request_commit(call, chosen, CommitKind.ASYNC, deadline_ms=None)
 
     def committed(self, partitions: Iterable[NamedPartition], *, timeout_ms: int) -> Offsets:
-        """Read committed offsets; partitions without one are absent.
+        """Read committed offsets (any thread); partitions without one are absent.
 
         Raises:
             RequestTimeoutError, BrokerError: they could not be read.
@@ -445,8 +450,10 @@ class GroupMember:
         self._leave(timeout_ms=left_ms, mode=mode, closing=True)
 
     def _await_async_commits(self, deadline_s: float) -> None:
-        while self.commits.asynchronous_pending and (left_s := deadline_s - time.monotonic()) > 0:
-            self.thread.wait(left_s)
+        """Wait for those that are open now; other threads may begin new ones for ever."""
+        for call in self.commits.asynchronous_pending:
+            while not call.finished and self.manager.alive and (left_s := deadline_s - time.monotonic()) > 0:
+                self.thread.wait_for(call, left_s)
 
     def _guard(self, errors: list[BaseException], step: Callable[[], None]) -> None:
         try:
@@ -461,7 +468,7 @@ class GroupMember:
     def _leave(self, *, timeout_ms: int, mode: LeaveMode, closing: bool) -> None:
         call = self.commits.open()
         deadline_s = time.monotonic() + timeout_ms / 1_000
-        self.manager.post(LeaveRequested(call.call_id, self.clock.now_ms() + timeout_ms, mode, closing))
+        self.thread.post(LeaveRequested(call.call_id, self.clock.now_ms() + timeout_ms, mode, closing))
         if self.listeners.running is not None:
             return  # this listener must return first; the rest happens in the poll() around it
         if not self.thread.await_ticket(max(deadline_s, time.monotonic() + SLICE_S)):
@@ -483,6 +490,7 @@ class GroupMember:
         self, call: PendingCall, offsets: Offsets, kind: CommitKind, *, deadline_ms: int | None
     ) -> None:
         call.span = self.listeners.observer.commit_began(offsets, kind=kind.value)
-        revoking = kind is CommitKind.SYNC and isinstance(self.listeners.running, RevokePartitions)
+        # Also of a thread that the listener waits for.
+        revoking = kind is CommitKind.SYNC and isinstance(self.listeners.called, RevokePartitions)
         self.manager.post(CommitRequested(call.call_id, offsets, kind, deadline_ms, revoking))
         call.posted = True

@@ -15,6 +15,7 @@ import contextvars
 import logging
 import math
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol, TypeAlias, assert_never
@@ -72,7 +73,7 @@ from kip848_client.network.gauges import gauges_of
 from kip848_client.network.observer import MemberObserver
 from kip848_client.network.ownership import HomeProcess
 from kip848_client.network.presence import AppPresence
-from kip848_client.network.queues import AppQueue, Inbox
+from kip848_client.network.queues import AppQueue, Inbox, Posted
 from kip848_client.network.requests import MemberRequest, RequestPerformer
 
 AppEffect: TypeAlias = (
@@ -142,7 +143,7 @@ class _Detach(msgspec.Struct, frozen=True):
 
 
 class HeartbeatRequestManager:
-    """Runs one member. Started by the first event that is posted.
+    """Runs one member. Started by the first event that is posted, on whatever thread or in whatever signal handler.
 
     Args:
         member: stepped on the background thread only.
@@ -183,6 +184,17 @@ class HeartbeatRequestManager:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._context: contextvars.Context | None = None
         self._thread: threading.Thread | None = None
+        """The thread that runs; set by itself."""
+        self._started = False
+        self._offered = threading.Lock()
+        """Taken by the start that offers the gauges."""
+        self._claimed = threading.Lock()
+        """Taken for good by the thread that runs. A signal handler may have come in the middle of a start, and made
+        another thread, as may two threads that post the first events: all but the first of them end at once."""
+        self._ended = threading.Lock()
+        """Released when the thread has ended."""
+        self._ended.acquire()
+        self._draining = False
         self._performer: RequestPerformer | None = None
         self._stopping: anyio.Event | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -192,16 +204,14 @@ class HeartbeatRequestManager:
         self._requests: set[asyncio.Future[None]] = set()
         self._on_alarm: Final = self._guarded(self._on_timer)
 
-        # Read by the application's thread, written by this one.
+        # Read by the other threads, written by this one.
         self.view: MemberView = member.view()
         self.mark: object = object()
         """Replaced when the application's thread has something to look at: a new view, an effect, a finished call."""
         self.last_joined: tuple[str, int] | None = None
         """Member id and epoch of the last time that the member was in the group; they outlive its removal."""
-        self.posted: int = 0
-        """Last ticket of `post`; written by the application's thread."""
         self.processed: int = 0
-        """Highest ticket of `post` whose effects and view are visible."""
+        """How many posted events were processed; for tests."""
         self.crashed: BaseException | None = None
         """The exception that ended the thread: a bug of this library."""
         self.failed_lookups: int = 0
@@ -216,24 +226,23 @@ class HeartbeatRequestManager:
         """Counts and times of the member, which this thread goes on writing."""
         return self._member.statistics
 
-    def post(self, event: MemberEvent) -> int:
-        """Give the member an event. Returns a ticket to compare with `processed`.
+    def post(self, event: MemberEvent) -> Posted[MemberEvent | _Stop | _Detach]:
+        """Give the member an event (any thread). It is ``done`` once its effects and its view are visible.
 
         Raises:
             ForkedProcessError: this is a child of the process that made the consumer.
         """
         self.home.check()
-        if self._thread is None:
+        if not self._began:
             self._start()
-        self.posted = self._inbox.post(event)
-        return self.posted
+        return self._inbox.post(event)
 
     def report(self, event: MemberEvent) -> None:
         """Step an event from a thread that is neither the application's nor this one, and waits for nothing."""
         self._call_soon(self._guarded(lambda: self._step(event)))
 
     def look_up(self) -> None:
-        """Have the application's thread look at the member with its next poll(), as if something had moved."""
+        """Have the next poll() look at the member, as if something had moved (any thread)."""
         self.mark = object()
 
     def quiet_s(self) -> float:
@@ -242,7 +251,7 @@ class HeartbeatRequestManager:
         Ask before looking at `mark`. What cannot be foreseen may replace it earlier: another thread, a clock moved by
         hand.
         """
-        if self._requests or self.processed != self.posted:
+        if self._requests or self._draining or self._inbox.items:
             return 0.0
         due_ms = self._armed_ms
         return math.inf if due_ms is None else (due_ms - self._clock.now_ms()) / 1_000
@@ -266,14 +275,14 @@ class HeartbeatRequestManager:
         Returns:
             Whether the thread ended in time; it is a daemon either way.
         """
-        if self._thread is None:
+        if not self._began:
             return True
         self._inbox.post(_Stop())
         return self._join(timeout_s)
 
     def detach(self, *, timeout_s: float) -> bool:
         """The application is gone without close(): leave the group without calling its listeners, then end."""
-        if self._thread is None or not self._thread.is_alive():
+        if not self._began or not self.alive:
             return True
         deadline_ms = self._clock.now_ms() + int(timeout_s * 1_000)
         self._inbox.post(_Detach(LeaveRequested(DETACHED_LEAVE_ID, deadline_ms, closing=True)))
@@ -285,26 +294,35 @@ class HeartbeatRequestManager:
         self._inbox.post(_Detach(LeaveRequested(DETACHED_LEAVE_ID, deadline_ms, closing=True)))
 
     def _join(self, timeout_s: float) -> bool:
-        assert self._thread is not None
         if threading.current_thread() is self._thread:
             return False  # a garbage collection on this very thread dropped the consumer
-        self._thread.join(timeout_s)
+        until_s = time.monotonic() + timeout_s
+        if not self._ended.acquire(timeout=min(max(0.0, timeout_s), threading.TIMEOUT_MAX)):
+            return False
+        self._ended.release()
+        assert self._thread is not None
+        self._thread.join(max(0.0, min(until_s - time.monotonic(), threading.TIMEOUT_MAX)))
         return not self._thread.is_alive()
 
+    @property
+    def _began(self) -> bool:
+        """Whether the thread runs, or has run, or was started a moment ago."""
+        return self._started or self._thread is not None
+
     def _start(self) -> None:
-        self._observer.offer(
-            gauges_of(
-                statistics=self._member.statistics,
-                view=lambda: self.view,
-                presence=self._presence,
-                inbox=self._inbox,
-                app_queue=self._app_queue,
-                clock=self._clock,
+        if self._offered.acquire(blocking=False):
+            self._observer.offer(
+                gauges_of(
+                    statistics=self._member.statistics,
+                    view=lambda: self.view,
+                    presence=self._presence,
+                    inbox=self._inbox,
+                    app_queue=self._app_queue,
+                    clock=self._clock,
+                )
             )
-        )
-        thread = daemon_thread(self._run, self._name)
-        thread.start()
-        self._thread = thread
+        daemon_thread(self._run, self._name).start()
+        self._started = True
 
     def _wake(self) -> None:
         self._call_soon(self._guarded(self._drain))
@@ -321,6 +339,9 @@ class HeartbeatRequestManager:
     # --- on the background thread
 
     def _run(self) -> None:
+        if not self._claimed.acquire(blocking=False):
+            return
+        self._thread = threading.current_thread()
         try:
             anyio.run(self._main, backend="asyncio")
         except BaseException as error:  # noqa: BLE001  the application must get any error
@@ -333,6 +354,7 @@ class HeartbeatRequestManager:
                 self._assignors.stop(timeout_s=0)
             self.mark = object()
             self._app_queue.wake()
+            self._ended.release()
 
     async def _main(self) -> None:
         self._stopping = anyio.Event()
@@ -359,16 +381,19 @@ class HeartbeatRequestManager:
             task.cancel()
 
     def _drain(self) -> None:
+        self._draining = True  # before it is empty: see `quiet_s`
         taken = self._inbox.drain()
-        for ticket, item in taken:
-            match item:
+        for posted in taken:
+            match posted.item:
                 case _Stop():
                     self._stop_soon()
                 case _Detach(leave=leave):
                     self._detach(leave)
-                case _:
-                    self._step(item)
-            self.processed = ticket
+                case event:
+                    self._step(event)
+            self.processed += 1
+            posted.done = True
+        self._draining = False
         if taken:
             self._app_queue.wake()
 

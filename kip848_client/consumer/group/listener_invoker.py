@@ -7,6 +7,7 @@ reconcile for ever (KAFKA-18160). `member/` decides which call is due, and what 
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable
 from types import FrameType
 from typing import Final, Protocol
@@ -63,6 +64,7 @@ class ListenerInvoker:
         self.callbacks: RebalanceCallbacks = NoCallbacks()
         self._running: ListenerEffect | None = None
         self._frame: FrameType | None = None
+        self._thread: int | None = None
         self.reported: int | None = None
         """Token of the last call whose end was reported."""
         self._returned: int | None = None
@@ -70,11 +72,18 @@ class ListenerInvoker:
 
     @property
     def running(self) -> ListenerEffect | None:
-        """The listener call that runs now: methods of the consumer behave differently inside a listener."""
-        if self._running is None or is_inside(sys._getframe(1), self._frame):
+        """The listener call from inside which we are called: methods of the consumer behave differently there."""
+        if self._running is None or self._thread != threading.get_ident():
+            return None
+        if is_inside(sys._getframe(1), self._frame):
             return self._running
         self._running = self._frame = None  # it was interrupted on its way out
         return None
+
+    @property
+    def called(self) -> ListenerEffect | None:
+        """The listener call that runs now, on whatever thread."""
+        return self._running
 
     def run(self, effect: ListenerEffect, *, stop_fetching: Callable[[], None]) -> ListenerError | None:
         """Run the listener for *effect* and report its end.
@@ -105,7 +114,7 @@ class ListenerInvoker:
         name, call = self._callback(effect)
         partitions = tuple(sorted(effect.partitions))
         failure: BaseException | None = None
-        self._frame, self._running = sys._getframe(), effect
+        self._frame, self._thread, self._running = sys._getframe(), threading.get_ident(), effect
         try:
             with self.observer.listener(name, partitions):
                 call(partitions)

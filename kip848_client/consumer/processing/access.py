@@ -126,11 +126,12 @@ class ConsumerAccess:
 
     def over(self) -> bool:
         """Whether no records will come any more."""
-        return self._consumer._group.closed or self._consumer._group.handed_over
+        group = self._consumer._group
+        return group.closed or group.handed_over or group.thread.closing
 
     def ending(self) -> bool:
         """Whether it is to leave soon. From any thread."""
-        return self._consumer._group.hand_over_wanted
+        return self._consumer._group.hand_over_wanted or self._consumer._group.thread.closing
 
     @property
     def leaves_by_s(self) -> float:
@@ -172,7 +173,8 @@ class ConsumerAccess:
         if not ready:
             outer, fetcher.bytes_max = fetcher.bytes_max, bytes_max
             try:
-                ready.extend(fetcher.read(count, timeout_s=0))
+                with fetcher.lock:
+                    ready.extend(fetcher.read(count, timeout_s=0))
             finally:
                 fetcher.bytes_max = outer
             fetcher.on_the_way = False

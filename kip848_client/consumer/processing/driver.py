@@ -87,6 +87,8 @@ class Driver(ABC):
         self.originals: Final[dict[int, tuple[Any, Any]]] = {}
         """Of records that a deserializer has opened: key and value as they were, by id() of the record."""
         self.user_paused: Final[set[NamedPartition]] = set()
+        self.runs_in: int | None = None
+        """The thread that reads for it; None for tasks of an event loop."""
         self._group_id: Final = group_id
         self._letters: Final[DeadLetters | None] = settings.dead_letter
         self._retry: Final = _Retry(settings.retry) if settings.retry is not None else None

@@ -26,6 +26,7 @@ from kip848_client.errors import (
     ArgumentTypeError,
     ConfigError,
     DeserializationError,
+    IllegalStateError,
     Kip848Error,
     MaxPollExceededError,
     TransactionFailedError,
@@ -82,6 +83,7 @@ class ThreadProcessor(Driver):
     def run(self) -> None:
         """Process until the consumer is closed or has handed over, or a handler failed."""
         access = self._access
+        self.runs_in = threading.get_ident()
         if self.writer is not None:
             self.writer.calls.initialise()
         with access.taken(self, on_assigned=self._on_assigned, on_revoked=self._on_revoked, on_lost=self._on_lost):
@@ -114,6 +116,10 @@ class ThreadProcessor(Driver):
         except MaxPollExceededError as error:
             self.late(error)
             return
+        except IllegalStateError:
+            if self._access.over():  # another thread closes the consumer, and waits for the end of this
+                return
+            raise
         except DeserializationError as error:
             self._access.skip(error.kafka_message)
             with self._lock:

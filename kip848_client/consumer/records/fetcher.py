@@ -1,4 +1,4 @@
-"""Records of owned partitions, through librdkafka, on the thread that polls. Knows no protocol rule.
+"""Records of owned partitions, through librdkafka. Knows no protocol rule.
 
 The member says which partitions to fetch, and from which absolute offsets: `start`, `hold`, `stop`. librdkafka is
 never subscribed and never commits. Its assignment changes partition by partition, so that the others go on undisturbed;
@@ -12,16 +12,24 @@ before a position that was reported or committed.
 **Handed out.** A position counts only records that the application got from an earlier poll() or consume(). librdkafka
 counts the records that it returned; those that are still in `ready`, or stashed by pause(), are subtracted on reading.
 Nothing is counted per record.
+
+**Threads.** Every method takes `Fetcher.lock`, also `read` while it waits for records. One thread reads. Only that one
+moves records: what another thread pauses or resumes moves when the reading thread comes by (`_tidy`). The records that
+it is handing out at this moment are not the business of others, who see the positions before them. `Fetcher.turn` lets
+them in between two reads: they hold it while they wait for the lock, and the reading thread waits for it before it
+takes the lock again.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 from uuid import UUID
 
 from kip848_client.common.daemon_thread import daemon_thread
@@ -45,7 +53,7 @@ from kip848_client.errors import IllegalStateError, Kip848Error, OutOfResourcesE
 from kip848_client.wire.name_lookups import LOOKUPS
 
 if TYPE_CHECKING:
-    from kip848_client.consumer.records.data_plane import TopicMetadata
+    from kip848_client.consumer.records.data_plane import ClusterMetadata, TopicMetadata
     from kip848_client.consumer.records.gap_check import GapCheck
     from kip848_client.consumer.records.read_meter import ReadMeter
 
@@ -85,21 +93,56 @@ WATCH_S_MAX: Final = 60.0
 _WATCH_PARTITIONS_MAX: Final = 8
 _WATCH_TIMEOUT_S: Final = 1.0
 
+_TURN_S: Final = 0.05
+_HANDING_OUT_S: Final = 0.001
+_HANDING_OUT_LOOKS: Final = 20
+"""How often, and how many times, another thread looks whether records that are handed out now have been."""
+
 TOPIC_MISSING: Final = frozenset(
     {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
 )
+
+
+P = ParamSpec("P")
+ResultT = TypeVar("ResultT")
+
+
+def _locked(
+    method: Callable[Concatenate[Fetcher, P], ResultT],
+) -> Callable[Concatenate[Fetcher, P], ResultT]:
+    """*method*, under the lock of its fetcher."""
+
+    @functools.wraps(method)
+    def locked(self: Fetcher, /, *args: P.args, **kwargs: P.kwargs) -> ResultT:
+        with self.lock:
+            return method(self, *args, **kwargs)
+
+    return locked
 
 
 class Fetcher:
     """Partitions that are fetched now, and records that were fetched but not handed out.
 
     Args:
-        plane: made by `create_record_consumer`; used by one thread at a time.
+        plane: made by `create_record_consumer`; used under `lock`.
         make_plane: makes another one, to replace *plane* when a topic was created again; see `_renew`.
     """
 
     def __init__(self, plane: RecordConsumer, *, make_plane: Callable[[], RecordConsumer] | None = None) -> None:
         self.plane: RecordConsumer = plane
+        self.lock: Final = threading.RLock()
+        """A signal handler may call again on the same thread. Python leaves no `with` of it locked on Ctrl-C."""
+        self.turn: Final = threading.RLock()
+        """Taken before `lock` by a thread that does not read, and never after it."""
+        self.asked_s: float = 0.0
+        """When another thread asked for its turn last, on ``time.monotonic``."""
+        self.is_reader: Callable[[], bool] = lambda: True
+        """Whether the current thread is the one that reads."""
+        self._describing = 0
+        self._close_due = False
+        """Close librdkafka's consumer when `list_topics` has ended: it was interrupted by what closes this."""
+        self._untidy = False
+        """Another thread has paused or resumed partitions, whose records are where they were."""
         self._make_plane = make_plane
         self.on_renewed: Callable[[Sequence[str]], None] = lambda _topics: None
         """Told when `plane` was replaced, with the topics that were created again."""
@@ -154,8 +197,33 @@ class Fetcher:
         self._most = 0
         """Partitions that were fetched at once."""
 
+    # --- questions
+
+    @_locked
+    def list_topics(self, topic: str | None = None, *, timeout: float) -> ClusterMetadata:
+        """The metadata of the cluster, or of *topic* alone.
+
+        confluent_kafka runs Python code while it makes the answer. A signal handler that closes its consumer there
+        ends the process with a crash, so this closes it afterwards.
+
+        Raises:
+            KafkaException: no answer within *timeout* seconds.
+            IllegalStateError: a signal handler has closed the consumer.
+        """
+        if self._closed:
+            raise IllegalStateError("the consumer is closed; make a new one")
+        self._describing += 1
+        try:
+            return list_topics(self.plane, topic, timeout=timeout)
+        finally:
+            self._describing -= 1
+            if self._close_due and not self._describing:
+                self._close_due = False
+                self._close_plane()
+
     # --- what the member asks for
 
+    @_locked
     def warm(self, topics: Iterable[str], *, anew: bool = False) -> dict[str, TopicMetadata]:
         """Let librdkafka learn about *topics* now, because a first fetch of an unknown topic waits 500 ms longer.
 
@@ -171,9 +239,9 @@ class Fetcher:
         known: dict[str, TopicMetadata] = {}
         try:
             if len(new) > _WARM_SINGLY_MAX:
-                known.update(list_topics(self.plane, timeout=WARM_TIMEOUT_S).topics)
+                known.update(self.list_topics(timeout=WARM_TIMEOUT_S).topics)
             for topic in [topic for topic in new if topic not in known][:_WARM_SINGLY_MAX]:
-                known.update(list_topics(self.plane, topic, timeout=WARM_TIMEOUT_S).topics)
+                known.update(self.list_topics(topic, timeout=WARM_TIMEOUT_S).topics)
         except KafkaException as error:
             # Fetching works without; it only begins later.
             log_event(logging.INFO, LogEvent.DATA_PLANE_ERROR, error=translate(error, what=f"metadata of {new}"))
@@ -182,6 +250,7 @@ class Fetcher:
         self._warm.update(topic for topic in described if not is_missing(described[topic]))
         return described
 
+    @_locked
     def start(self, positions: Mapping[TopicIdPartition, OffsetAndMetadata]) -> None:
         """Fetch partitions from absolute offsets. One that is fetched already begins again there."""
         # Ctrl-C may end this call anywhere; it is made again then, so marks are taken off last.
@@ -202,6 +271,7 @@ class Fetcher:
         for partition in wanted:
             self._sought.pop(partition, None)
 
+    @_locked
     def hold(self, partitions: Iterable[NamedPartition]) -> None:
         """Stop fetching *partitions* and drop their buffered records; their positions do not change."""
         held = sorted(set(partitions) & self._starts.keys())
@@ -214,6 +284,7 @@ class Fetcher:
             self._silence(held)
         self._drop(set(held))
 
+    @_locked
     def stop(self, partitions: Iterable[NamedPartition]) -> None:
         """End fetching *partitions*, and forget all that is known of them: they may be assigned again later."""
         gone = set(partitions)
@@ -229,17 +300,21 @@ class Fetcher:
             self._sought.pop(partition, None)
             self.stored.pop(partition, None)
 
+    @_locked
     def stop_all(self) -> None:
         """End fetching."""
         self.origins.clear()
         self.stop([*self._starts, *self._unfinished, *self._paused, *self._sought, *self.stored])
         self.ready.clear()
 
+    @_locked
     def positions(self, partitions: Iterable[NamedPartition] | None = None) -> dict[NamedPartition, OffsetAndMetadata]:
         """The next offset to hand out, of each fetched partition that has one; all of them if *partitions* is None.
 
-        An interrupted call begins again at the position that was returned here, not before it.
+        An interrupted call of the thread that reads begins again at the position that was returned here, not before it.
         """
+        if not self.is_reader():
+            return self._last_safe(partitions) if self.on_the_way else self._positions(partitions)
         if self.on_the_way:
             self._begin_again()
         if partitions is None and not self.reads and not (self.ready or self._stash or self._held):
@@ -247,6 +322,11 @@ class Fetcher:
         known = self._positions(partitions)
         self._safe.update(known)
         return known
+
+    def _last_safe(self, partitions: Iterable[NamedPartition] | None) -> dict[NamedPartition, OffsetAndMetadata]:
+        """Positions before the records that another thread is handing out now, or that it was cut off in."""
+        known = self._safe | self._held
+        return {p: known[p] for p in (self._starts if partitions is None else partitions) if p in known}
 
     def _positions(self, partitions: Iterable[NamedPartition] | None = None) -> dict[NamedPartition, OffsetAndMetadata]:
         wanted = [p for p in (self._starts if partitions is None else partitions) if p in self._starts]
@@ -296,6 +376,7 @@ class Fetcher:
         """The position at which a fetched partition was started."""
         return self._starts.get(partition)
 
+    @_locked
     def oldest_waiting(self) -> dict[NamedPartition, int]:
         """Per partition the offset of the first record that was read and not handed out; asks librdkafka nothing."""
         return first_offsets(self._not_handed_out())
@@ -304,6 +385,7 @@ class Fetcher:
         """The position that seek() chose for a partition that is not fetched yet."""
         return self._sought.get(partition)
 
+    @_locked
     def mark(self, partition: NamedPartition, position: OffsetAndMetadata) -> None:
         """Remember where a partition starts that is not fetched yet; beginning and end are for the member to find."""
         if position.offset >= 0:
@@ -311,6 +393,7 @@ class Fetcher:
         else:
             self._sought.pop(partition, None)
 
+    @_locked
     def detach(self, partitions: Iterable[NamedPartition]) -> None:
         """End fetching *partitions*, which will be started again elsewhere; pause marks stay."""
         gone = set(partitions)
@@ -320,6 +403,7 @@ class Fetcher:
         for partition in gone:
             self._unfinished.pop(partition, None)
 
+    @_locked
     def seek(self, partition: NamedPartition, position: OffsetAndMetadata) -> bool:
         """Hand out *partition* from *position* on.
 
@@ -349,6 +433,47 @@ class Fetcher:
         self.on_the_way = False
         return True
 
+    def between_reads(self, work: Callable[[], ResultT], *, wanted: Callable[[], object]) -> ResultT:
+        """Do *work* when the thread that reads has ended its present read; on that thread, or if none reads, now.
+
+        Args:
+            wanted: makes the reading thread look up, so that it does not go on with its fast path.
+        """
+        if self.is_reader():
+            with self.lock:
+                return work()
+        self.asked_s = time.monotonic()  # first: from then on the reading thread looks whether the turn is taken
+        with self.turn:
+            wanted()
+            for _ in range(_HANDING_OUT_LOOKS):
+                with self.lock:
+                    if not self.on_the_way:
+                        return work()
+                time.sleep(_HANDING_OUT_S)
+            with self.lock:
+                return work()
+
+    def give_way(self, *, unless: Callable[[], bool]) -> bool:
+        """Let other threads that wait have their turn; not under `lock`. False as soon as *unless* says so."""
+        while True:
+            try:
+                free = self.turn.acquire(timeout=_TURN_S)
+            except BaseException:
+                with contextlib.suppress(RuntimeError):  # it was not taken yet
+                    self.turn.release()
+                raise
+            if free:
+                self.turn.release()
+                return True
+            if unless():
+                return False
+
+    def processed(self, offsets: Mapping[NamedPartition, OffsetAndMetadata]) -> None:
+        """The application has processed these: let no later Ctrl-C of the thread that reads repeat them."""
+        if self.is_reader():
+            self.positions(offsets)
+
+    @_locked
     def pause(self, partitions: Iterable[NamedPartition]) -> None:
         """Hand out nothing of *partitions* until `resume`; buffered records are kept."""
         moving = set(partitions)
@@ -357,6 +482,12 @@ class Fetcher:
         if not fetched:
             return
         self._silence(fetched)
+        if not self.is_reader():
+            self._untidy = True
+            return
+        self._stash_paused(moving)
+
+    def _stash_paused(self, moving: set[NamedPartition]) -> None:
         if not self.ready:
             return
         if self.on_the_way:
@@ -368,24 +499,42 @@ class Fetcher:
         self._drop_ready(moving)
         self.on_the_way = False
 
+    @_locked
     def resume(self, partitions: Iterable[NamedPartition]) -> None:
         """Hand out *partitions* again, from where they were paused."""
         resumed = sorted(set(partitions) & self._paused)
         fetched = [partition for partition in resumed if partition in self._starts and partition not in self._held]
         self._unsilence(fetched)
+        if not self.is_reader():
+            self._paused.difference_update(resumed)
+            self._untidy = True
+            return
+        self._bring_back(resumed)
+        self._paused.difference_update(resumed)
+        self.on_the_way = False
+
+    def _bring_back(self, resumed: Iterable[NamedPartition]) -> None:
+        """Hand out the records that were stashed; `on_the_way` stays set."""
         if self.on_the_way:
             self._begin_again()
         self.on_the_way = True  # records are on their way from one place to another, and the call may be cut off
         self.reads += 1
         for partition in resumed:
             self.ready.extend(self._stash.pop(partition, ()))
-        self._paused.difference_update(resumed)
+
+    def _tidy(self) -> None:
+        """Move the records of partitions that another thread has paused or resumed."""
+        self._untidy = False
+        self._stash_paused(set(self._paused))
+        self._bring_back([partition for partition in self._stash if partition not in self._paused])
         self.on_the_way = False
 
     # --- records
 
     def read(self, count: int, *, timeout_s: float, filling: bool = False) -> list[Any]:
         """Read at most *count* records from librdkafka: those at hand, else the first that comes in *timeout_s*.
+
+        Under `lock`, which the caller takes.
 
         Args:
             filling: read *count*, or as many as come in *timeout_s*; the caller has others in `ready` already.
@@ -395,6 +544,10 @@ class Fetcher:
         plane = self.plane
         if self.on_the_way:
             self._begin_again()
+        if self._untidy:
+            self._tidy()
+            if self.ready:
+                return []
         if self._held and self.idle:
             return []  # what comes would be dropped
         if self.reads >= self._reads_max and not filling:  # nothing of what is ready was handed out meanwhile
@@ -449,6 +602,7 @@ class Fetcher:
             left -= _size(one[0])
         return batch
 
+    @_locked
     def take_back(self, batch: Sequence[Message]) -> None:
         """These were read last and not handed out after all: they come first, if their partitions are still fetched."""
         self.reads += 1
@@ -461,6 +615,7 @@ class Fetcher:
             else:
                 self.ready.appendleft(message)
 
+    @_locked
     def unprocessed(
         self, in_hand: Iterable[Message], committed: Mapping[NamedPartition, OffsetAndMetadata]
     ) -> list[Message]:
@@ -496,7 +651,9 @@ class Fetcher:
     @property
     def smooth(self) -> bool:
         """Whether consume() may ask librdkafka itself, and hand out what comes."""
-        return self.undisturbed and not self.on_the_way and self.reads < self._reads_max and self.bytes_max is None
+        if self._untidy or self.bytes_max is not None:
+            return False
+        return self.undisturbed and not self.on_the_way and self.reads < self._reads_max
 
     @property
     def _reads_max(self) -> int:
@@ -524,6 +681,7 @@ class Fetcher:
                 records.append(message)
         return records
 
+    @_locked
     def without_errors(self, batch: list[Any]) -> list[Any]:
         """The records in *batch*; errors in place of records are kept for `take_error` and `first_lost`."""
         records = []
@@ -544,8 +702,11 @@ class Fetcher:
                 self._errors.append(translate(error, what=what))
         return records
 
+    @_locked
     def keep_readable(self, readable: frozenset[NamedPartition]) -> None:
         """Drop ready records of partitions that may not be read now; a partition that is still fetched is paused."""
+        if self._untidy:
+            self._tidy()
         if self.ready:
             gone = {_of(message) for message in self.ready} - readable
             if gone:
@@ -577,6 +738,7 @@ class Fetcher:
         """An error that librdkafka reported since; the caller raises it."""
         return self._errors.popleft() if self._errors else None
 
+    @_locked
     def close(self) -> None:
         """End fetching and close librdkafka's consumer; may be called again. Nothing is fetched or known afterwards."""
         if self._closed:
@@ -586,6 +748,12 @@ class Fetcher:
         self._stash.clear()
         self._starts.clear()
         self._safe.clear()
+        if self._describing:  # this is a signal handler in the middle of it: another thread would wait for the lock
+            self._close_due = True
+        else:
+            self._close_plane()
+
+    def _close_plane(self) -> None:
         _close(self.plane, wait_s=_CLOSE_MANY_S if self._most > _CLOSE_MANY else None)
 
     # --- internals
@@ -695,7 +863,8 @@ class Fetcher:
 
     def _not_handed_out(self) -> Iterable[Message]:
         """From the newest to the oldest, so that the oldest of a partition is met last."""
-        yield from reversed(self.ready)
+        # A copy: without the GIL the thread that reads may hand out the first one meanwhile.
+        yield from reversed(self.ready.copy())
         for messages in self._stash.values():
             yield from reversed(messages)
 

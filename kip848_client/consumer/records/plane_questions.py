@@ -9,17 +9,15 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from kip848_client.common.error_codes import ErrorCode
 from kip848_client.common.model import describe_partitions
 from kip848_client.consumer.records.data_plane import (
     KafkaError,
     KafkaException,
-    RecordConsumer,
     TopicPartition,
     internal,
-    list_topics,
     translate,
 )
 from kip848_client.errors import (
@@ -31,31 +29,57 @@ from kip848_client.errors import (
     error_for_code,
 )
 
+if TYPE_CHECKING:
+    from kip848_client.consumer.records.data_plane import ClusterMetadata
+
 AnswerT = TypeVar("AnswerT")
 
 _PAUSE_S: Final = 0.1
+_ATTEMPT_S: Final = 1.0
+_ATTEMPT_S_MAX: Final = 16.0
+"""The first and the longest attempt. A broker may need longer than the first one."""
+
 _UNKNOWN: Final = frozenset(
     {KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART}
 )
 
 
+class ListTopics(Protocol):
+    """`Fetcher.list_topics`."""
+
+    def __call__(self, topic: str | None = None, *, timeout: float) -> ClusterMetadata:
+        """Describe the cluster, or *topic* alone."""
+        ...
+
+
+class BetweenReads(Protocol):
+    """Does something with librdkafka's consumer while nothing is read."""
+
+    def __call__(self, work: Callable[[], AnswerT], /) -> AnswerT:
+        """Do *work*, and return its result."""
+        ...
+
+
 def ask_brokers(
-    plane: RecordConsumer,
+    list_topics: ListTopics,
     what: str,
     ask: Callable[[float], AnswerT],
     *,
     timeout_s: float,
     partitions: Iterable[TopicPartition] = (),
     before_pause: Callable[[], object],
+    between_reads: BetweenReads,
 ) -> AnswerT:
-    """Ask until there is an answer.
+    """Ask until there is an answer. Each attempt is short, as the thread that reads waits for it; then they grow.
 
     Args:
+        list_topics: asks whether a partition exists.
         what: names the question in errors.
         ask: asks once, within so many seconds; -1 for ever. Partitions in its answer may have errors.
         timeout_s: for all attempts; negative for ever.
         partitions: which the question is about. If one does not exist, there is nothing to wait for.
         before_pause: called between attempts; an exception of it ends the call.
+        between_reads: makes each attempt.
 
     Raises:
         RequestTimeoutError, ConnectionLostError: no broker answered in time.
@@ -65,15 +89,17 @@ def ask_brokers(
     named = list(partitions)
     deadline_s = time.monotonic() + timeout_s if timeout_s >= 0 else math.inf
 
+    attempt_s = _ATTEMPT_S
+
     def left_s() -> float:
-        return max(0.0, deadline_s - time.monotonic()) if deadline_s < math.inf else -1.0
+        return min(attempt_s, max(0.0, deadline_s - time.monotonic()))
 
     while True:
         failure: Kip848Error
         code: int | None
         cause: KafkaException | None = None
         try:
-            answer = ask(left_s())
+            answer = between_reads(lambda: ask(left_s()))
             failed = _failed(answer)
             if failed is None:
                 return answer
@@ -82,12 +108,13 @@ def ask_brokers(
             failure, code, cause = translate(error, what=what), _code(error), error
         if code in _UNKNOWN and named:
             try:
-                failure = _why_unknown(plane, named, what, timeout_s=left_s())
+                failure = between_reads(lambda: _why_unknown(list_topics, named, what, timeout_s=left_s()))
             except KafkaException as error:
                 failure, cause = translate(error, what=what), error
         if not _passing(failure) or time.monotonic() + _PAUSE_S >= deadline_s:
             raise failure from cause
         before_pause()
+        attempt_s = min(2 * attempt_s, _ATTEMPT_S_MAX)
         time.sleep(_PAUSE_S)  # librdkafka does not tell when a broker is back: it is asked again
 
 
@@ -105,11 +132,11 @@ def _code(error: KafkaException) -> int | None:
 
 
 def _why_unknown(
-    plane: RecordConsumer, partitions: Iterable[TopicPartition], what: str, *, timeout_s: float
+    list_topics: ListTopics, partitions: Iterable[TopicPartition], what: str, *, timeout_s: float
 ) -> BrokerError:
     """Whether a partition does not exist, or has no leader now, by the cluster's word."""
     for topic in sorted({partition.topic for partition in partitions}):
-        described = list_topics(plane, topic, timeout=timeout_s).topics[topic]
+        described = list_topics(topic, timeout=timeout_s).topics[topic]
         wanted = [partition for partition in partitions if partition.topic == topic]
         missing = [partition for partition in wanted if partition.partition not in described.partitions]
         gone = described.error is not None and described.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART

@@ -95,6 +95,8 @@ class Context:
 
         self.owned: frozenset[TopicIdPartition] = frozenset()
         self.owned_by_name: Mapping[NamedPartition, TopicIdPartition] = {}
+        self.given_away: frozenset[NamedPartition] | set[NamedPartition] = frozenset()
+        """Partitions that were owned once, and are not now: revoked, lost or released."""
         self.consumed: dict[NamedPartition, OffsetAndMetadata] = {}
         """Consumed positions of owned partitions, as of the last reported poll."""
         self.stored: dict[NamedPartition, OffsetAndMetadata] | None = None
@@ -158,8 +160,10 @@ class Context:
 
     def set_owned(self, partitions: Iterable[TopicIdPartition]) -> None:
         """Replace the owned partitions, and forget consumed positions of all others."""
+        before = self.owned_by_name.keys()
         self.owned = frozenset(partitions)
         self.owned_by_name = {partition.topic_partition: partition for partition in self.owned}
+        self.given_away = (self.given_away | before) - self.owned_by_name.keys()
         self.consumed = {key: value for key, value in self.consumed.items() if key in self.owned_by_name}
         if self.stored is not None:
             self.stored = {key: value for key, value in self.stored.items() if key in self.owned_by_name}

@@ -276,6 +276,9 @@ class Commits:
                     reason += f" when this consumer was outside the group ({context.departure})"
                 self._end(commit, self._failed(commit, reason, commit.last_error))
                 return
+        if context.subscribed and commit.kind not in _AUTOMATIC and self._take_out_given_away(commit):
+            self._end(commit, self._failed(commit, "the partitions were given away", commit.last_error))
+            return
         if context.link is not None and context.now_ms >= commit.backoff.ready_ms:
             self._send(commit)
 
@@ -287,6 +290,15 @@ class Commits:
         }
         commit.moved |= commit.offsets.keys() - kept.keys()
         commit.offsets = kept
+
+    def _take_out_given_away(self, commit: _Commit) -> bool:
+        """R275: another thread may commit after the revocation, when the next owner reads. Whether nothing is left."""
+        given = self._context.given_away & commit.unconfirmed().keys()
+        if not given:
+            return False
+        commit.moved |= given
+        commit.offsets = {key: value for key, value in commit.offsets.items() if key not in given}
+        return not commit.unconfirmed()
 
     def _take_out_gone(self, commit: _Commit, gone: frozenset[NamedPartition]) -> None:
         """R176: a rebalance does not wait for a topic that will not come back."""
