@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -167,7 +170,7 @@ def test_an_unknown_command_is_a_usage_error(capsys: pytest.CaptureFixture[str])
     with pytest.raises(SystemExit) as ended:
         main(["brooker"])
     assert ended.value.code == 2
-    assert "invalid choice: 'brooker'" in capsys.readouterr().err
+    assert "there is no 'brooker'; did you mean broker?" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -212,3 +215,48 @@ def test_a_ready_file_without_a_folder_is_refused(tmp_path: Path) -> None:
     """The script would otherwise wait for a file that never comes."""
     with pytest.raises(ConfigError, match="--ready-file"):
         write_whole(tmp_path / "missing" / "ready.json", "x")
+
+
+def test_the_addresses_of_several_nodes_are_a_list(start: Start, tmp_path: Path) -> None:
+    """franz-go takes a text with commas for one address, and waits for it for ever."""
+    ready = tmp_path / "ready.json"
+    process = start("--nodes", "3", "--ready-file", str(ready))
+    address = wait_for_ready(ready, process)
+
+    assert json.loads(ready.read_text())["brokers"] == address.split(",")
+    assert address.count(",") == 2
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs Node.js")
+def test_the_broker_of_the_page_for_node_starts_and_is_controlled(tmp_path: Path) -> None:
+    """Readers copy it into their first test."""
+    page = (Path(__file__).parents[2] / "docs/ci.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"^```javascript\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    (tmp_path / "broker.mjs").write_text(code, encoding="utf-8")
+    (tmp_path / "use.mjs").write_text(
+        "import { startBroker } from './broker.mjs'\n"
+        "const broker = await startBroker('--nodes', '2')\n"
+        "await broker.control('topics/create', { name: 'bills', partitions: 3 })\n"
+        "console.log(broker.brokers.length, (await broker.control('groups/ids', {})).length)\n"
+        "broker.stop()\n",
+        encoding="utf-8",
+    )
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["node", "use.mjs"], cwd=tmp_path, env={**os.environ, "PATH": path}, capture_output=True, text=True, check=False
+    )
+
+    assert done.stdout.split() == ["2", "0"], done.stderr
+
+
+def test_the_step_of_the_page_about_ci_starts_a_broker(tmp_path: Path) -> None:
+    """The same for the pipeline: a wrong option would hold it for thirty seconds, and then say nothing."""
+    page = (Path(__file__).parents[2] / "docs/ci.md").read_text(encoding="utf-8")
+    (step,) = re.findall(r"- run: \|\n((?: {10}.*\n)+)", page)
+    step = re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1:0", step)  # these ports may be taken here
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    subprocess.run(["bash", "-e", "-c", step], cwd=tmp_path, env={**os.environ, "PATH": path}, check=True)
+
+    told = json.loads((tmp_path / "ready.json").read_text())
+    os.kill(told["pid"], signal.SIGTERM)
+    assert told["control"].startswith("http://127.0.0.1:")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -40,6 +41,10 @@ TESTS = (
     "tutorial/slow-handler.md",
 )
 """Pages whose blocks are a module of tests."""
+
+POSTGRES = "postgres.md"
+POSTGRES_ADDRESS = "KIP848_POSTGRES"
+"""Variable with the address of an empty database, for the page about PostgreSQL."""
 
 STOP = "if len(seen) == 3: raise KeyboardInterrupt"
 PROGRAMS = {
@@ -209,14 +214,28 @@ def code_of(document: Path) -> str:
 def test_every_page_with_code_is_run() -> None:
     """A page that is added with code that never ran would be wrong sooner or later."""
     pages = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md") if code_of(page)}
-    assert pages == {*TESTS, *PROGRAMS}
+    assert pages == {*TESTS, *PROGRAMS, POSTGRES}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TESTS)
 def test_the_examples_of_a_document_run(name: str, tmp_path: Path) -> None:
     """A reader copies them; one that does not work costs more trust than ten that do earn."""
-    code = code_of(DOCS / name)
+    run_as_tests(code_of(DOCS / name), tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(POSTGRES_ADDRESS not in os.environ, reason=f"needs {POSTGRES_ADDRESS}, psycopg and SQLAlchemy")
+def test_the_page_about_postgres_runs(tmp_path: Path) -> None:
+    """The same, where there is a database."""
+    fixture = (
+        f"import os\nimport pytest\n@pytest.fixture\ndef postgres():\n    return os.environ['{POSTGRES_ADDRESS}']\n"
+    )
+    run_as_tests(fixture + code_of(DOCS / POSTGRES), tmp_path)
+
+
+def run_as_tests(code: str, tmp_path: Path) -> None:
+    """Run the module of tests that a page is."""
     (tmp_path / "test_document.py").write_text(code, encoding="utf-8")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-W", "error", "--timeout=120", *WITHOUT],

@@ -143,6 +143,7 @@ def run(arguments: argparse.Namespace) -> int:
                 print(f"kip848 broker: repaired: {repair}", file=sys.stderr)
             told = {
                 "bootstrap_servers": broker.bootstrap_servers,
+                "brokers": broker.bootstrap_servers.split(","),
                 "listeners": broker.all_bootstrap_servers,
                 "security_protocol": broker.security_protocol,
                 "node_id": arguments.node_id,
