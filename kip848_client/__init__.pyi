@@ -4,6 +4,7 @@ from .admin.clients import AsyncAdmin as AsyncAdmin
 from .aio.consumer import AsyncConsumer as AsyncConsumer
 from .aio.consumer import AsyncConsumerRebalanceListener as AsyncConsumerRebalanceListener
 from .aio.election import AsyncLeaderElection as AsyncLeaderElection
+from .aio.share_consumer import AsyncShareConsumer as AsyncShareConsumer
 from .aio.transaction import transaction as transaction
 from .aio.worker import AsyncWorker as AsyncWorker
 from .common.model import SubscriptionPattern as SubscriptionPattern
@@ -47,6 +48,8 @@ from .member.processing.work import processing_cancelled as processing_cancelled
 from .member.share.share_events import AcknowledgeType as AcknowledgeType
 from .share.consumer import ShareConsumer as ShareConsumer
 from .share.message import ShareMessage as ShareMessage
+from .share.settings import QueueStatus as QueueStatus
+from .share.settings import Reject as Reject
 from .testing.broker.broker import EmbeddedBroker as EmbeddedBroker
 from .worker.election import LeaderElection as LeaderElection
 from .worker.events import LossReason as LossReason

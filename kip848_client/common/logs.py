@@ -68,6 +68,10 @@ class LogEvent(enum.StrEnum):
         "share.not_acknowledged",
         "partition, records, error: what was said about records of a share group was refused, or its answer was lost",
     )
+    SHARE_HANDLER_FAILED = (
+        "share.handler_failed",
+        "partition, offset, delivery, attempt, again, error: a handler of a share consumer's process() failed",
+    )
     SHARE_LEADERS_UNKNOWN = "share.leaders_unknown", "error: the leaders of the partitions could not be looked up"
     SHARE_CRASHED = "share.crashed", "group_id: a bug of this library has ended a share consumer's thread"
     WORKER_NOTED = (

@@ -1,54 +1,41 @@
-"""`ShareConsumer`: the public, synchronous member of a share group. Owns the call signatures and what a poll() means.
+"""`ShareConsumer`: the public, synchronous member of a share group. Owns the call signatures, and waiting.
 
-Does not own: the thread behind it (`host`), any rule of the protocol (`kip848_client.member.share`).
+Does not own: what a call means (`core`), the thread behind it (`host`), any rule of the protocol
+(`kip848_client.member.share`).
 """
 
 from __future__ import annotations
 
 import logging
-import threading
+import math
 import time
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Executor
 from types import TracebackType
-from typing import Any, Final, Generic, Self, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, Self
 
 from kip848_client.common.callables import USE_ASYNC_CONSUMER, check_not_async, check_takes
-from kip848_client.common.clock import Clock, SystemClock
+from kip848_client.common.clock import Clock
 from kip848_client.common.logs import LogEvent, log_event
-from kip848_client.common.model import NamedPartition, Subscription
 from kip848_client.config import ConfigValue, merge_settings
 from kip848_client.consumer.group.translation import record_count
-from kip848_client.consumer.records.data_plane import TopicPartition, public
-from kip848_client.consumer.records.deserializers import Deserializers, deserializers_of
-from kip848_client.consumer.records.message import Message
-from kip848_client.errors import (
-    ArgumentTypeError,
-    ConfigError,
-    DeserializationError,
-    IllegalStateError,
-    Kip848Error,
-    RequestTimeoutError,
-)
-from kip848_client.member.core.events import LeaveRequested, SubscriptionChanged
+from kip848_client.consumer.records.data_plane import TopicPartition
+from kip848_client.consumer.records.message import K_co, V_co
+from kip848_client.errors import IllegalStateError, Kip848Error
 from kip848_client.member.core.states import MemberState
-from kip848_client.member.share.held_records import AcquiredRecord
-from kip848_client.member.share.share_events import AcknowledgeType, Outcome
-from kip848_client.share.config import ShareConfig, parse_share_config
-from kip848_client.share.host import ShareHost
+from kip848_client.member.share.share_events import AcknowledgeType
+from kip848_client.share.core import CLOSE_TIMEOUT_S, COMMIT_TIMEOUT_S, AcknowledgementCallback, Changes, ShareCore
 from kip848_client.share.message import ShareMessage
+from kip848_client.share.settings import GRACE_S, MAX_DELIVERIES, QueueSettings, QueueStatus
 
-K_co = TypeVar("K_co", covariant=True)
-V_co = TypeVar("V_co", covariant=True)
+if TYPE_CHECKING:
+    from tenacity import BaseRetrying
 
-CLOSE_TIMEOUT_S: Final = 30.0
-"""Default time limit of close()."""
+    from kip848_client.consumer.processing.dead_letters import DeadLetters
+    from kip848_client.share.processing import ThreadQueueProcessor
 
-COMMIT_TIMEOUT_S: Final = 60.0
-"""Default time limit of commit()."""
 
-AcknowledgementCallback: TypeAlias = "Callable[[Mapping[TopicPartition, frozenset[int]], Kip848Error | None], object]"
-"""``callback(offsets, error)``: partition -> the offsets that were acknowledged; None if the leader confirmed them."""
+_LEAVE_SLACK_S: Final = 6.0
 
 
 class ShareConsumer(Generic[K_co, V_co]):
@@ -74,27 +61,16 @@ class ShareConsumer(Generic[K_co, V_co]):
 
         with ShareConsumer({"bootstrap.servers": "...", "group.id": "mails"}) as queue:
             queue.subscribe(["mails"])
-            for message in queue:
-                send(message.value())
+            queue.process(send, concurrency=20)
     """
 
     def __init__(
         self, config: Mapping[str, ConfigValue] | None = None, *, clock: Clock | None = None, **settings: ConfigValue
     ) -> None:
-        self._config: Final[ShareConfig] = parse_share_config(merge_settings(config, settings))
-        self._clock: Final = clock or SystemClock()
-        self._changed: Final = threading.Condition()
-        changed = self._changed
-        self._host: Final = ShareHost(self._config, clock=self._clock, on_change=lambda: _tell(changed))
-        self._values: Final[Deserializers | None] = deserializers_of(self._config.connections)
-        self._topics: tuple[str, ...] = ()
-        self._started = False
-        self._closed = False
-        self._returned: list[AcquiredRecord] = []
-        """What the last poll() returned and nobody has acknowledged."""
-        self._callback: AcknowledgementCallback | None = None
-        self._last_commit_id = 0
-        self._finalizer = weakref.finalize(self, _abandon, self._host, self._config.connections.group_id)
+        self._core: Final = ShareCore(merge_settings(config, settings), clock=clock)
+        self._changes: Final = Changes()
+        self._core.watchers.append(self._changes.changed)
+        self._processor: ThreadQueueProcessor | None = None
 
     # --- group
 
@@ -105,38 +81,19 @@ class ShareConsumer(Generic[K_co, V_co]):
             ConfigError: a name is blank, or a pattern: share groups have none.
             IllegalStateError: the consumer is closed.
         """
-        self._check_open()
-        names = _topic_names(topics)
-        if not names:
-            self.unsubscribe()
-            return
-        with self._host.lock:
-            self._topics = names
-            self._want_records()
-        if not self._started:
-            self._started = True
-            self._host.start()
-        self._host.post(SubscriptionChanged(Subscription(topics=frozenset(names))))
+        self._core.subscribe(topics)
 
     def unsubscribe(self) -> None:
         """Leave the group; records that were returned can still be acknowledged while their locks hold."""
-        self._check_open()
-        if self._topics:
-            self._topics = ()
-            self._host.post(LeaveRequested(0, self._clock.now_ms() + self._config.connections.request_timeout_ms))
+        self._core.unsubscribe()
 
     def subscription(self) -> list[str]:
         """The topics, sorted."""
-        return list(self._topics)
+        return list(self._core.topics)
 
     def assignment(self) -> list[TopicPartition]:
         """The partitions that this member reads now, sorted; other members may read them as well."""
-        with self._host.lock:
-            reader = self._host.reader
-            return sorted(
-                (public(NamedPartition(reader.topic_of(of), of[1])) for of in reader.assigned),
-                key=lambda each: (each.topic, each.partition),
-            )
+        return self._core.assignment()
 
     # --- records
 
@@ -154,9 +111,10 @@ class ShareConsumer(Generic[K_co, V_co]):
         Raises:
             IllegalStateError: the consumer is closed, or nothing is subscribed; or with explicit acknowledgement a
                 record of the poll() before was not acknowledged.
+            DeserializationError: a deserialiser raised; the record is rejected.
             Kip848Error: a broker refused a request; every later call raises a ``fatal`` one again.
         """
-        return self.consume(self._config.max_poll_records, timeout)
+        return self.consume(self._core.config.max_poll_records, timeout)
 
     def consume(self, num_messages: int = 1, timeout: float | None = -1.0) -> list[ShareMessage[K_co, V_co]]:
         """As `poll`, with at most *num_messages* records.
@@ -164,78 +122,37 @@ class ShareConsumer(Generic[K_co, V_co]):
         Raises:
             Kip848Error: what `poll` raises.
         """
-        record_count(num_messages)
-        ends_s = None if timeout is None or timeout < 0 else time.monotonic() + timeout
-        self._check_open()
-        if not self._topics:
-            raise IllegalStateError("nothing is subscribed: this would wait for ever; call subscribe() first")
-        self._settle_returned()
+        count = max(1, record_count(num_messages))
+        until_s = None if timeout is None or timeout < 0 else time.monotonic() + timeout
+        self._core.begin_poll()
         while True:
-            self._tell_outcomes()
-            with self._host.lock:
-                self._raise_error()
-                taken = self._host.reader.take(num_messages, now_ms=self._clock.now_ms())
-                self._returned += taken
-            if taken:
-                self._host.wake()
-                opened = self._open(taken)
-                if opened:
-                    return opened
-                continue
-            with self._changed:
-                if self._host.reader.held.waiting or self._host.error is not None or self._host.fatal is not None:
-                    continue
-                left_s = None if ends_s is None else ends_s - time.monotonic()
-                if left_s is not None and left_s <= 0:
-                    return []
-                if self._host.closing:
-                    raise IllegalStateError("the share consumer was closed by another thread")
-                self._changed.wait(left_s)
+            version = self._changes.version
+            self._core.tell_outcomes()
+            found = self._core.take(count)
+            if found:
+                return found
+            if self._core.host.closing:
+                raise IllegalStateError("the share consumer was closed by another thread")
+            if not self._core.has_news and not self._changes.wait(version, until_s):
+                return []
 
     def __iter__(self) -> Iterator[ShareMessage[K_co, V_co]]:
         """Yield records for ever, each accepted (implicitly) once the next one is asked for; ends after close()."""
-        while not self._closed:
+        while not self._core.closed:
             try:
                 found = self.consume(1, 1.0)
             except IllegalStateError:
-                if self._host.closing:  # by another thread, meanwhile
+                if self._core.host.closing:  # by another thread, meanwhile
                     return
                 raise
             yield from found
-
-    def _open(self, taken: list[AcquiredRecord]) -> list[ShareMessage[K_co, V_co]]:
-        messages: list[ShareMessage[K_co, V_co]] = []
-        for held in taken:
-            message: ShareMessage[K_co, V_co] = ShareMessage(held)
-            if self._values is not None:
-                try:
-                    wanted = self._values.open(cast("Message", message))  # it has the methods that are used
-                except DeserializationError:
-                    # Nobody can read it: another delivery would fail as well.
-                    self._say(held, AcknowledgeType.REJECT)
-                    if messages:
-                        # Told by the next call, or the records before it would be lost to the caller.
-                        self._give_back(taken[taken.index(held) + 1 :])
-                        return messages
-                    self._give_back(taken[taken.index(held) + 1 :])
-                    raise
-                if not wanted:
-                    self._say(held, AcknowledgeType.REJECT)
-                    continue
-            messages.append(message)
-        return messages
-
-    def _give_back(self, records: list[AcquiredRecord]) -> None:
-        with self._host.lock:
-            self._host.reader.held.put_back(records)
-            self._returned = [held for held in self._returned if held not in records]
 
     # --- acknowledging
 
     def acknowledge(
         self,
         message: ShareMessage[Any, Any],
-        type: AcknowledgeType = AcknowledgeType.ACCEPT,  # noqa: A002
+        type: AcknowledgeType = AcknowledgeType.ACCEPT,  # noqa: A002  confluent_kafka's and Java's name
     ) -> None:
         """Say what became of a record. Sent in the background; `commit` waits for the leader's word.
 
@@ -247,46 +164,21 @@ class ShareConsumer(Generic[K_co, V_co]):
         Raises:
             IllegalStateError: the lock has ended, or it was acknowledged already.
         """
-        if not isinstance(message, ShareMessage):
-            raise ArgumentTypeError(f"acknowledge() takes a record of poll(), got {message!r}")
-        self._acknowledge(message.held, _checked_type(type))
+        self._core.acknowledge(message, type)
 
     def acknowledge_offset(
         self,
         topic: str,
         partition: int,
         offset: int,
-        type: AcknowledgeType = AcknowledgeType.ACCEPT,  # noqa: A002
+        type: AcknowledgeType = AcknowledgeType.ACCEPT,  # noqa: A002  confluent_kafka's name
     ) -> None:
         """As `acknowledge`, for a record that is known by its place only.
 
         Raises:
             IllegalStateError: this consumer has no such record.
         """
-        for (of, at), held in self._host.reader.held.out.items():
-            if held.topic == topic and of[1] == partition and at == offset:
-                self._acknowledge(held, _checked_type(type))
-                return
-        raise IllegalStateError(
-            f"{topic}-{partition} offset {offset} is not with this consumer: its lock has ended, or it was "
-            "acknowledged already"
-        )
-
-    def _acknowledge(self, held: AcquiredRecord, word: AcknowledgeType) -> None:
-        self._check_open()
-        if not self._say(held, word):
-            raise IllegalStateError(
-                f"{held.topic}-{held.partition[1]} offset {held.offset} is not with this consumer any more: its lock "
-                "has ended, so another member may have it, or it was acknowledged already"
-            )
-
-    def _say(self, held: AcquiredRecord, word: AcknowledgeType) -> bool:
-        with self._host.lock:
-            if self._host.reader.held.out.get((held.partition, held.offset)) is not held:
-                return False
-            said = self._host.reader.acknowledge(held.partition, held.offset, word)
-        self._host.wake()
-        return said
+        self._core.acknowledge_offset(topic, partition, offset, type)
 
     def commit(self, timeout_s: float | None = None) -> dict[TopicPartition, Kip848Error | None]:
         """Wait until the leaders have answered to everything that was said.
@@ -303,35 +195,18 @@ class ShareConsumer(Generic[K_co, V_co]):
         Raises:
             RequestTimeoutError: the time was over before all was answered.
         """
-        self._check_open()
-        if not self._config.explicit:
-            self._accept_returned()
-        limit_s = COMMIT_TIMEOUT_S if timeout_s is None else timeout_s
-        far_ms = 2**62
-        deadline_ms = far_ms if limit_s < 0 else self._clock.now_ms() + int(limit_s * 1000)
-        with self._host.lock:
-            self._last_commit_id += 1
-            commit_id = self._last_commit_id
-            self._host.reader.commit(commit_id, deadline_ms=deadline_ms)
-        self._host.wake()
-        while True:
-            with self._host.lock:
-                ended = self._host.commits.pop(commit_id, None)
-                self._raise_fatal()
-            if ended is not None:
-                break
-            if self._host.ended.is_set() or not self._started:
-                return {}
-            with self._changed:
-                if commit_id not in self._host.commits:
-                    self._changed.wait(0.5)
-        self._tell_outcomes()
-        if ended.timed_out:
-            raise RequestTimeoutError(f"commit(): not all leaders answered in {limit_s} s; what was said may count")
-        reader = self._host.reader
-        return {
-            public(NamedPartition(reader.topic_of(of), of[1])): error for of, error in sorted(ended.results.items())
-        }
+        commit_id = self._core.begin_commit(timeout_s)
+        try:
+            while True:
+                version = self._changes.version
+                results = self._core.end_commit(commit_id)
+                if results is not None:
+                    break
+                self._changes.wait(version, time.monotonic() + 1.0)
+        finally:
+            self._core.abandon_commit(commit_id)
+        self._core.tell_outcomes()
+        return results
 
     def commit_sync(self, timeout: float = COMMIT_TIMEOUT_S) -> dict[TopicPartition, Kip848Error | None]:
         """`commit`, by the name that confluent_kafka gives it."""
@@ -342,9 +217,9 @@ class ShareConsumer(Generic[K_co, V_co]):
 
         The outcomes go to the callback of `set_acknowledgement_commit_callback`.
         """
-        self._check_open()
-        if not self._config.explicit:
-            self._accept_returned()
+        self._core.check_open()
+        if not self._core.config.explicit:
+            self._core.accept_returned()
 
     def set_acknowledgement_commit_callback(self, callback: AcknowledgementCallback | None) -> None:
         """Have *callback* told what became of what was said, inside poll(), commit() and close().
@@ -354,59 +229,94 @@ class ShareConsumer(Generic[K_co, V_co]):
         """
         check_not_async(callback, name="callback", instead=USE_ASYNC_CONSUMER)
         check_takes(callback, "offsets", "error", name="callback")
-        with self._host.lock:
-            self._callback = callback
-            self._host.wants_outcomes = callback is not None
+        self._core.set_callback(callback)
 
-    def _settle_returned(self) -> None:
-        if not self._config.explicit:
-            self._accept_returned()
-            return
-        with self._host.lock:
-            out = self._host.reader.held.out
-            self._returned = [held for held in self._returned if out.get((held.partition, held.offset)) is held]
-            if self._returned:
-                first = self._returned[0]
-                raise IllegalStateError(
-                    f"{len(self._returned)} records of the last poll() were not acknowledged, the first is "
-                    f"{first.topic}-{first.partition[1]} offset {first.offset}; with "
-                    "share.acknowledgement.mode=explicit acknowledge() each record before the next poll()"
-                )
+    # --- process()
 
-    def _accept_returned(self) -> None:
-        with self._host.lock:
-            returned, self._returned = self._returned, []
-            out = self._host.reader.held.out
-            for held in returned:
-                if out.get((held.partition, held.offset)) is held:
-                    self._host.reader.acknowledge(held.partition, held.offset, AcknowledgeType.ACCEPT)
-        if returned:
-            self._host.wake()
+    def process(
+        self,
+        handler: Callable[[ShareMessage[K_co, V_co]], object],
+        *,
+        concurrency: int = 10,
+        retry: BaseRetrying | None = None,
+        reject: tuple[type[BaseException], ...] = (),
+        timeout_s: float | None = None,
+        dead_letter: DeadLetters | None = None,
+        max_deliveries: int = MAX_DELIVERIES,
+        grace_s: float = GRACE_S,
+        executor: Executor | None = None,
+    ) -> None:
+        """Call *handler* with each record, many at once, until the consumer is closed or hands over.
 
-    def _tell_outcomes(self) -> None:
-        while self._callback is not None:
-            try:
-                outcome: Outcome = self._host.outcomes.popleft()
-            except IndexError:
-                return
-            topic = self._host.reader.topic_of(outcome.partition)
-            partition = public(NamedPartition(topic, outcome.partition[1]))
-            self._callback({partition: frozenset(outcome.offsets)}, outcome.error)
+        A record whose handler returns is accepted. One whose handler raises is released, so that it is delivered
+        again, here or elsewhere, until the group's limit of deliveries; the handler raises `Reject` if that makes no
+        sense. Locks are renewed while handlers run, and no more is acquired than there are free handlers.
+
+        Args:
+            handler: called in a thread.
+            concurrency: handlers that run at once.
+            retry: a ``tenacity.Retrying`` object: what is tried again within this delivery; None: nothing.
+            reject: exceptions after which a record is rejected, as after `Reject`.
+            timeout_s: how long one call may take; afterwards its record is released, and its end does not count.
+            dead_letter: where a record goes that is rejected, or whose last delivery failed; a `DeadLetters`. For
+                brokers that have no dead letters themselves.
+            max_deliveries: which delivery is the last one; the group's ``share.delivery.count.limit``.
+            grace_s: how long the end waits for handlers; then their records are released.
+            executor: a pool of threads of your own.
+
+        Raises:
+            FatalGroupError: the group refused this member.
+            ConfigError: an argument is wrong.
+            IllegalStateError: nothing is subscribed, or process() runs already.
+        """
+        from kip848_client.share.processing import ThreadQueueProcessor
+
+        check_not_async(handler, name="handler", instead="AsyncShareConsumer")
+        check_takes(handler, "record", name="handler")
+        settings = QueueSettings(
+            concurrency=concurrency,
+            retry=retry,
+            reject=tuple(reject),
+            timeout_s=timeout_s,
+            dead_letter=dead_letter,
+            max_deliveries=max_deliveries,
+            grace_s=grace_s,
+        )
+        self._processor = ThreadQueueProcessor(self._core, self._changes, handler, settings, executor)
+        try:
+            self._processor.run()
+        finally:
+            self._processor = None
+            self._changes.changed()
+
+    def processing_status(self) -> QueueStatus | None:
+        """What ``process()`` has in hand; None while it does not run. From any thread."""
+        processor = self._processor
+        return None if processor is None else processor.status()
+
+    def hand_over(self) -> None:
+        """End ``process()``: give back at once what has not begun, and let handlers end. From any thread or signal.
+
+        Returns at once; close() follows.
+        """
+        processor = self._processor
+        if processor is not None:
+            processor.stop()
 
     # --- state
 
     def acquisition_lock_timeout_ms(self) -> int | None:
         """How long a lock lasts, as the brokers say; None before the first answer."""
-        return self._host.reader.lock_ms or None
+        return self._core.lock_ms or None
 
     @property
     def state(self) -> MemberState:
         """The state of the member."""
-        return self._host.member.state
+        return self._core.state
 
     def memberid(self) -> str:
         """The id of the member, which the client makes."""
-        return self._host.member.member_id
+        return self._core.host.member.member_id
 
     # --- closing
 
@@ -414,29 +324,30 @@ class ShareConsumer(Generic[K_co, V_co]):
         """Say what is to be said, give back everything else at once, and leave the group.
 
         With implicit acknowledgement the records of the last poll() are accepted; with explicit, those that were not
-        acknowledged are released. Waits until the leaders have answered, at most *timeout_s*.
+        acknowledged are released. Waits until the leaders have answered, at most *timeout_s*. While process() runs,
+        close() lets it end first, as `hand_over`; in a signal handler of its thread that is all it does.
         """
-        self._close(timeout_s, accept=not self._config.explicit)
+        self._close(timeout_s, accept=not self._core.config.explicit)
 
     def _close(self, timeout_s: float, *, accept: bool) -> None:
-        with self._host.lock:
-            if self._closed:
-                return
-            self._closed = True
-        if accept:
-            self._accept_returned()
-        self._finalizer.detach()
-        if self._started:
-            self._host.close(deadline_ms=self._clock.now_ms() + int(max(0.0, timeout_s) * 1000))
-            if not self._host.ended.wait(max(0.0, timeout_s) + 6.0):
-                log_event(
-                    logging.WARNING,
-                    LogEvent.ERROR_DROPPED,
-                    group_id=self._config.connections.group_id,
-                    error="the share consumer did not end in time",
-                )
-        _tell(self._changed)
-        self._tell_outcomes()
+        if timeout_s < 0:
+            timeout_s = math.inf
+        processor = self._processor
+        if processor is not None:
+            processor.stop()
+            if processor.runs_in_this_thread:
+                return  # a signal handler: process() ends first, and then the block around it closes
+            until_s = time.monotonic() + min(timeout_s, 1e9)
+            while self._processor is not None and self._changes.wait(self._changes.version, until_s):
+                pass
+        if self._core.begin_close(min(timeout_s, 1e9), accept=accept and self._core.processor is None):
+            limit_s = min(max(0.0, timeout_s), 1e9) + _LEAVE_SLACK_S
+            if not self._core.host.ended.wait(limit_s):
+                group_id = self._core.config.connections.group_id
+                error = "the share consumer did not end in time"
+                log_event(logging.WARNING, LogEvent.ERROR_DROPPED, group_id=group_id, error=error)
+        self._changes.changed()
+        self._core.tell_outcomes()
 
     def __enter__(self) -> Self:
         return self
@@ -445,65 +356,7 @@ class ShareConsumer(Generic[K_co, V_co]):
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         # The block failed while it had the last records: they were not handled.
-        self._close(CLOSE_TIMEOUT_S, accept=exc is None and not self._config.explicit)
+        self._close(CLOSE_TIMEOUT_S, accept=exc is None and not self._core.config.explicit)
 
     def __repr__(self) -> str:
-        connections = self._config.connections
-        state = "closed" if self._closed else self.state.name
-        return f"<ShareConsumer group={connections.group_id!r} client={connections.client_id!r} state={state}>"
-
-    # --- small
-
-    def _check_open(self) -> None:
-        self._host.home.check()
-        if self._closed:
-            raise IllegalStateError("the share consumer is closed")
-        self._raise_fatal()
-
-    def _raise_fatal(self) -> None:
-        if self._host.fatal is not None:
-            raise self._host.fatal
-
-    def _raise_error(self) -> None:
-        self._raise_fatal()
-        error, self._host.error = self._host.error, None
-        if error is not None:
-            raise error
-
-    def _want_records(self) -> None:
-        self._host.reader.room = self._config.max_poll_records
-
-
-def _topic_names(topics: Iterable[str]) -> tuple[str, ...]:
-    if isinstance(topics, str):
-        raise ConfigError(f"topics must be a list of names, got the text {topics!r}; write [{topics!r}]")
-    names = sorted(set(topics))
-    for name in names:
-        if not str(name).strip():
-            raise ConfigError(f"a topic is a name, got {name!r}")
-        if name.startswith("^"):
-            raise ConfigError(f"{name!r} is a pattern: share groups subscribe to topics by name")
-    return tuple(names)
-
-
-def _checked_type(given: object) -> AcknowledgeType:
-    try:
-        return AcknowledgeType(given)  # type: ignore[arg-type]
-    except ValueError:
-        raise ConfigError(
-            f"an acknowledgement is one of {', '.join(AcknowledgeType.__members__)}, got {given!r}"
-        ) from None
-
-
-def _tell(changed: threading.Condition) -> None:
-    with changed:
-        changed.notify_all()
-
-
-def _abandon(host: ShareHost, group_id: str) -> None:
-    """The consumer was dropped, or the interpreter ends, without close()."""
-    if host.home.left or host.ended.is_set():
-        return
-    hint = "call close(), or use the consumer in a with statement"
-    log_event(logging.WARNING, LogEvent.NOT_CLOSED, group_id=group_id, hint=hint)
-    host.close(deadline_ms=0)
+        return self._core.describe("ShareConsumer")

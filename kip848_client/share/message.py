@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic
 
+from kip848_client.consumer.records.message import K_co, V_co
 from kip848_client.member.share.held_records import AcquiredRecord
-
-K_co = TypeVar("K_co", covariant=True)
-V_co = TypeVar("V_co", covariant=True)
 
 
 class ShareMessage(Generic[K_co, V_co]):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kip848_client import AcknowledgeType, BrokerError, ConfigError, EmbeddedBroker, IllegalStateError, ShareConsumer
-from kip848_client.errors import ErrorCode, FatalGroupError
+from kip848_client.errors import FatalGroupError
 from kip848_client.testing import lose_reply
 from tests.support.waiting import SOON_S, wait_until
 
@@ -102,18 +102,6 @@ def test_a_record_that_is_not_with_us_any_more_cannot_be_acknowledged(broker: Em
         queue.acknowledge(message)
         with pytest.raises(IllegalStateError, match="acknowledged already"):
             queue.acknowledge(message)
-
-
-def test_a_lock_that_ended_at_the_broker_is_told_by_commit(broker: EmbeddedBroker) -> None:
-    """The record is with another worker: what this one did may have to be undone."""
-    broker.produce("mails", "a")
-    with explicit(broker) as queue:
-        (message,) = queue.poll(SOON_S)
-        assert broker.shares.expire_record_locks("g") == 1
-        queue.acknowledge(message)
-        (error,) = queue.commit().values()
-        assert isinstance(error, BrokerError)
-        assert error.code == ErrorCode.INVALID_RECORD_STATE
 
 
 def test_a_renewed_record_stays_with_its_worker(broker: EmbeddedBroker) -> None:

@@ -125,6 +125,8 @@ class ShareReader:
         self._rng: Final = rng
         self._now_ms = 0
         self.held: Final = HeldRecords()
+        self.record_limit: bool = settings.record_limit
+        """Acquire no more than there is room for; the shell may change it."""
         self.room: int = 0
         """How many records may be acquired beyond those that wait; set by the shell before `advance`."""
         self._assigned: frozenset[IdPartition] = frozenset()
@@ -274,7 +276,7 @@ class ShareReader:
             max_bytes=settings.max_bytes,
             max_records=room,
             batch_size=room,
-            record_limit=settings.record_limit,
+            record_limit=self.record_limit,
         )
         self._send(node_id, session.fetch(partitions, words, limits), words, reserved=room, wait_ms=wait_ms)
         return room

@@ -1,0 +1,85 @@
+"""``AsyncShareConsumer.process``: handlers run as tasks of asyncio or trio."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextvars import copy_context
+from typing import Any, Final
+
+import anyio
+from anyio.abc import TaskGroup
+
+from kip848_client.common.callables import check_finished
+from kip848_client.share.core import ShareCore
+from kip848_client.share.message import ShareMessage
+from kip848_client.share.processing import Job, QueueProcessor
+from kip848_client.share.settings import QueueSettings
+
+
+class TaskQueueProcessor(QueueProcessor):
+    """Handlers in tasks, which are cancelled when they are too late or their locks have ended.
+
+    Args:
+        wait: waits for a change of the consumer, at most some seconds.
+    """
+
+    def __init__(
+        self,
+        core: ShareCore,
+        wait: Callable[[float], Awaitable[object]],
+        handler: Callable[[ShareMessage[Any, Any]], Awaitable[object]],
+        settings: QueueSettings,
+        *,
+        wake: Callable[[], object],
+    ) -> None:
+        super().__init__(core, settings)
+        self._wait: Final = wait
+        self._wake: Final = wake
+        self._handler: Final = handler
+        self._context: Final = copy_context()
+        self._scopes: Final[dict[Job, anyio.CancelScope]] = {}
+        self._tasks: TaskGroup | None = None
+
+    async def run(self) -> None:
+        """Handle records until the consumer is closed or hands over."""
+        self.begin()
+        try:
+            async with anyio.create_task_group() as self._tasks:
+                while (wait_s := self.step()) is not None:
+                    await self._wait(wait_s)
+                self._tasks.cancel_scope.cancel()
+        except BaseException:
+            self.release_all()
+            raise
+        finally:
+            self.end()
+
+    def stop(self) -> None:
+        """Begin nothing new."""
+        self.stopping = True
+        self._wake()
+
+    def start(self, job: Job) -> None:
+        """Run the handler in a task."""
+        assert self._tasks is not None
+        scope = self._scopes[job] = anyio.CancelScope()
+        self._context.copy().run(self._tasks.start_soon, self._handle, job, scope)
+
+    def cancel(self, job: Job) -> None:
+        """Cancel the task."""
+        scope = self._scopes.pop(job, None)
+        if scope is not None:
+            scope.cancel()
+
+    async def _handle(self, job: Job, scope: anyio.CancelScope) -> None:
+        error: BaseException | None = None
+        with scope:
+            try:
+                check_finished(await self._handler(job.message), instead="await it in the handler")
+            except Exception as raised:  # noqa: BLE001  the handler's, whatever it is
+                error = raised
+        if scope.cancelled_caught:
+            return
+        self._scopes.pop(job, None)
+        self.ended(job, error)
+        self._wake()

@@ -1,0 +1,283 @@
+"""``process()`` of `ShareConsumer` and `AsyncShareConsumer`: how a record ends by how its handler does."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, Self
+
+import anyio
+import pytest
+import tenacity
+
+from kip848_client import AsyncShareConsumer, EmbeddedBroker, IllegalStateError, Reject, ShareConsumer
+from kip848_client.testing import RecordState, SharePartitionSnapshot
+from tests.support.waiting import SOON_S, wait_until
+
+Handler = Callable[[Any], object]
+
+
+@pytest.fixture
+def broker() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker({"mails": 1}) as made:
+        made.groups.set_config("g", {"share.auto.offset.reset": "earliest", "share.record.lock.duration.ms": "1000"})
+        yield made
+
+
+class Running:
+    """A consumer whose ``process()`` runs in a thread until the test is over."""
+
+    def __init__(self, broker: EmbeddedBroker, handler: Handler, *, backend: str, **arguments: Any) -> None:
+        self._conf = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g"}
+        self._handler, self._backend, self._arguments = handler, backend, arguments
+        self.consumer: ShareConsumer[Any, Any] | AsyncShareConsumer[Any, Any] | None = None
+        self.error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        try:
+            if self._backend == "threads":
+                with ShareConsumer(self._conf) as self.consumer:
+                    self.consumer.subscribe(["mails"])
+                    self.consumer.process(self._handler, **self._arguments)
+            else:
+                anyio.run(self._main, backend=self._backend)
+        except BaseException as error:
+            self.error = error
+
+    async def _main(self) -> None:
+        async def handle(message: Any) -> None:
+            found = self._handler(message)
+            if isinstance(found, Awaitable):
+                await found
+
+        async with AsyncShareConsumer(self._conf) as self.consumer:
+            await self.consumer.subscribe(["mails"])
+            await self.consumer.process(handle, **self._arguments)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        wait_until(lambda: self.consumer is not None and self.consumer.processing_status() is not None)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self.consumer is not None
+        self.consumer.hand_over()
+        self._thread.join(SOON_S)
+        assert not self._thread.is_alive()
+
+
+def all_done(partitions: tuple[SharePartitionSnapshot, ...]) -> bool:
+    return bool(partitions) and all(each.unfinished == 0 for each in partitions)
+
+
+@pytest.mark.parametrize("backend", ["threads", "asyncio", "trio"])
+def test_what_a_handler_has_done_is_accepted(broker: EmbeddedBroker, backend: str) -> None:
+    """The whole use of a queue."""
+    seen: list[bytes] = []
+    broker.produce_many("mails", [str(number) for number in range(50)])
+    with Running(broker, lambda message: seen.append(message.value()), backend=backend) as running:
+        broker.shares.wait_for("g", all_done)
+    assert sorted(seen, key=int) == [str(number).encode() for number in range(50)]
+    assert running.error is None
+
+
+@pytest.mark.parametrize("backend", ["threads", "asyncio"])
+def test_a_record_whose_handler_raises_is_delivered_again(broker: EmbeddedBroker, backend: str) -> None:
+    """A failing job would be lost."""
+    counts: list[int] = []
+
+    def handle(message: Any) -> None:
+        counts.append(message.delivery_count())
+        if len(counts) < 3:
+            raise OSError("down")
+
+    broker.produce("mails", "a")
+    with Running(broker, handle, backend=backend):
+        broker.shares.wait_for("g", all_done)
+    assert counts == [1, 2, 3]
+
+
+def test_a_poison_job_ends_with_the_last_delivery(broker: EmbeddedBroker) -> None:
+    """It would go round for ever, and take the place of good ones."""
+    counts: list[int] = []
+
+    def handle(message: Any) -> None:
+        counts.append(message.delivery_count())
+        raise OSError("never")
+
+    broker.produce("mails", "a")
+    with Running(broker, handle, backend="threads"):
+        broker.shares.wait_for("g", all_done)
+    assert counts == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(("error", "reject"), [(Reject("no such address"), ()), (KeyError("to"), (KeyError,))])
+def test_a_rejected_record_is_not_delivered_again(
+    broker: EmbeddedBroker, error: Exception, reject: tuple[type[Exception], ...]
+) -> None:
+    """Five tries of what cannot succeed cost five times the work."""
+    counts: list[int] = []
+
+    def handle(message: Any) -> None:
+        counts.append(message.delivery_count())
+        raise error
+
+    broker.produce("mails", "a")
+    with Running(broker, handle, backend="threads", reject=reject):
+        broker.shares.wait_for("g", all_done)
+    assert counts == [1]
+
+
+@pytest.mark.parametrize("backend", ["threads", "asyncio"])
+def test_retries_stay_within_one_delivery(broker: EmbeddedBroker, backend: str) -> None:
+    """Each delivery counts towards the limit; a short failure of a server must not use them up."""
+    calls: list[int] = []
+
+    def handle(message: Any) -> None:
+        calls.append(message.delivery_count())
+        if len(calls) < 4:
+            raise OSError("busy")
+
+    retry = tenacity.Retrying(stop=tenacity.stop_after_attempt(10), wait=tenacity.wait_fixed(0.01))
+    broker.produce("mails", "a")
+    with Running(broker, handle, backend=backend, retry=retry):
+        broker.shares.wait_for("g", all_done)
+    assert calls == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("backend", ["threads", "asyncio"])
+def test_a_lock_is_renewed_while_the_handler_runs(broker: EmbeddedBroker, backend: str) -> None:
+    """A job that takes three lock times would be done by several workers at once."""
+    counts: list[int] = []
+    go_on = threading.Event()
+
+    def handle(message: Any) -> Any:
+        counts.append(message.delivery_count())
+        return go_on.wait(SOON_S) and None if backend == "threads" else anyio.to_thread.run_sync(go_on.wait, SOON_S)
+
+    broker.produce("mails", "a")
+    with Running(broker, handle, backend=backend) as running:
+
+        def renewals() -> int:
+            assert running.consumer is not None
+            status = running.consumer.processing_status()
+            return 0 if status is None else status.renewed
+
+        wait_until(lambda: renewals() >= 4)  # 0.67 s each, of a lock of one second
+        go_on.set()
+        broker.shares.wait_for("g", all_done)
+    assert counts == [1]
+
+
+def test_a_task_that_takes_too_long_is_cancelled_and_its_record_released(broker: EmbeddedBroker) -> None:
+    """A hung call would hold its slot for ever."""
+    cancelled: list[int] = []
+
+    async def hang(message: Any) -> None:
+        try:
+            await anyio.sleep_forever()
+        except BaseException:
+            cancelled.append(message.delivery_count())
+            raise
+
+    broker.produce("mails", "a")
+    with Running(broker, hang, backend="asyncio", timeout_s=0.05):
+        broker.shares.wait_for("g", all_done)
+    assert cancelled == [1, 2, 3, 4, 5]
+
+
+def test_a_handler_whose_lock_was_lost_is_cancelled(broker: EmbeddedBroker) -> None:
+    """Another worker has its job: two would do it."""
+    broker.groups.set_config("g", {"share.auto.offset.reset": "earliest", "share.renew.acknowledge.enable": "false"})
+    cancelled: list[int] = []
+    began = threading.Event()
+
+    async def hang(message: Any) -> None:
+        if message.delivery_count() > 1:
+            return
+        began.set()
+        try:
+            await anyio.sleep_forever()
+        except BaseException:
+            cancelled.append(message.delivery_count())
+            raise
+
+    broker.produce("mails", "a")
+    with Running(broker, hang, backend="asyncio", concurrency=2):
+        assert began.wait(SOON_S)
+        broker.shares.expire_record_locks("g")
+        broker.shares.wait_for("g", all_done)
+        wait_until(lambda: cancelled)
+    assert cancelled == [1]
+
+
+@pytest.mark.parametrize("backend", ["threads", "asyncio"])
+def test_handing_over_lets_handlers_end_and_gives_back_the_rest_at_once(broker: EmbeddedBroker, backend: str) -> None:
+    """A deploy would hold up the jobs of a worker for the time of their locks."""
+    began, go_on = threading.Event(), threading.Event()
+    seen: list[bytes] = []
+
+    def handle(message: Any) -> Any:
+        seen.append(message.value())
+        began.set()
+        return None if backend == "threads" and go_on.wait(SOON_S) else anyio.to_thread.run_sync(go_on.wait, SOON_S)
+
+    broker.produce_many("mails", ["a", "b", "c"])
+    with Running(broker, handle, backend=backend, concurrency=1) as running:
+        assert began.wait(SOON_S)
+        assert running.consumer is not None
+        running.consumer.hand_over()
+        conf = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g"}
+        with ShareConsumer(conf) as other:
+            other.subscribe(["mails"])
+            rest: list[bytes] = []
+            while len(rest) < 2:
+                rest += [each.value() or b"" for each in other.poll(SOON_S)]
+        go_on.set()
+    assert (seen, sorted(rest)) == ([b"a"], [b"b", b"c"])
+    broker.shares.wait_for("g", all_done)
+
+
+def test_no_more_is_acquired_than_there_are_free_handlers(broker: EmbeddedBroker) -> None:
+    """One worker would sit on the jobs of the others."""
+    go_on = threading.Event()
+    broker.produce_many("mails", [str(number) for number in range(20)])
+    with Running(broker, lambda _: go_on.wait(SOON_S) and None, backend="threads", concurrency=3) as running:
+
+        def busy() -> bool:
+            assert running.consumer is not None
+            status = running.consumer.processing_status()
+            return status is not None and status.running == 3
+
+        wait_until(busy)
+        (partition,) = broker.shares.partitions("g")
+        acquired = [each for each in partition.in_flight if each.state is RecordState.ACQUIRED]
+        assert sum(each.last_offset - each.first_offset + 1 for each in acquired) == 3
+        go_on.set()
+        broker.shares.wait_for("g", all_done)
+
+
+def test_poll_is_refused_while_process_runs(broker: EmbeddedBroker) -> None:
+    """Two readers of one consumer would acknowledge each other's records."""
+    with Running(broker, lambda message: None, backend="threads") as running:
+        assert isinstance(running.consumer, ShareConsumer)
+        with pytest.raises(IllegalStateError, match="process"):
+            running.consumer.poll(0)
+
+
+def test_close_from_another_thread_lets_process_end_first(broker: EmbeddedBroker) -> None:
+    """What a handler has nearly done would be done again."""
+    began = threading.Event()
+
+    def handle(_: Any) -> None:
+        began.set()
+        time.sleep(0.1)  # a handler that takes a while
+
+    broker.produce("mails", "a")
+    with Running(broker, handle, backend="threads") as running:
+        assert began.wait(SOON_S)
+        assert isinstance(running.consumer, ShareConsumer)
+        running.consumer.close()
+        broker.shares.wait_for("g", all_done)
