@@ -303,7 +303,7 @@ def test_a_process_that_was_suspended_begins_no_new_act(broker: EmbeddedBroker, 
     """Its loop looks at `stop`: 143 acts followed while a newer owner ran."""
     program = tmp_path / "program.py"
     program.write_text(SUSPENDED)
-    acts: list[int] = []
+    acts: list[tuple[int, float]] = []
     process = subprocess.Popen(
         [sys.executable, str(program), broker.bootstrap_servers],
         stdin=subprocess.PIPE,
@@ -315,7 +315,9 @@ def test_a_process_that_was_suspended_begins_no_new_act(broker: EmbeddedBroker, 
     lines = process.stdout
 
     def read() -> None:
-        acts.extend(int(line.split()[1]) for line in lines)
+        for line in lines:
+            _, token, at_s = line.split()
+            acts.append((int(token), float(at_s)))
 
     reader = threading.Thread(target=read)
     reader.start()
@@ -325,11 +327,13 @@ def test_a_process_that_was_suspended_begins_no_new_act(broker: EmbeddedBroker, 
         conf = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g", **QUICK, "worker.id": "heir"}
         with Worker(conf, units=["a"], on_assigned=lambda *_: None) as heir:
             wait_until(lambda: bool(heir.assignment()))
-            before = len(acts)
+            newer, resumed_s = heir.assignment()[0].token, time.monotonic()
             os.kill(process.pid, signal.SIGCONT)
             broker.wait_for_group("g", members=2)
-            assert [token for token in acts[before:] if token < heir.assignment()[0].token] == []
     finally:
         os.kill(process.pid, signal.SIGCONT)
-        process.communicate(timeout=SOON_S)
+        process.stdin.close()
+        process.wait(timeout=SOON_S)
         reader.join()
+        process.stdout.close()
+    assert [at_s - resumed_s for token, at_s in acts if token < newer and at_s > resumed_s] == []
