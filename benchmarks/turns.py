@@ -9,6 +9,8 @@
 For each list of each request it sends one with `ENTRIES_OF_LIST` entries: the same entry again and again, names and
 numbers that do not exist, and ones that do (3,000 topics and groups, 9,000 partitions). It gives the longest turn of
 the broker's loop, in milliseconds of CPU time of its thread, so that others hardly matter; a slow machine does.
+
+Then requests whose work is not in the number of their entries: `heavy`.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import gc
 import sys
 import time
 import uuid
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -36,9 +39,10 @@ from kip848_client.wire.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from kip848_client.wire.record_batch import Record, build_batch
 from kip848_client.wire.schema import INT32, INT64, STRING, ArrayOf, FieldSpec, Scalar, WireStruct, fields_of
 from tests.support.raw_connection import RawConnection
-from tests.support.well_formed_requests import ADVERTISED, ROWS, Scene
+from tests.support.well_formed_requests import ADVERTISED, ROWS, Scene, error_codes
 
 TOPICS = 3_000
 GROUPS = 3_000
@@ -159,6 +163,61 @@ def measure(world: World, turns: Turns, api_key: int, version: int, entries: int
             }
 
 
+def heavy(turns: Turns, entries: int) -> Iterator[dict[str, Any]]:
+    """A push of 15 MB in 15 KB, a batch that is acknowledged record by record, and as many filters as ACLs."""
+    config = {"kip848.client.telemetry.enable": "true", "super.users": "User:ANONYMOUS"}
+    records = min(entries, 2_000)  # `group.share.partition.max.record.locks`
+    with (
+        EmbeddedBroker({"jobs": 1}, acls=True, config=config) as broker,
+        RawConnection(broker.bootstrap_servers) as raw,
+    ):
+
+        def row(api: ApiKey, what: str, version: int, **fields: Any) -> dict[str, Any]:
+            gc.collect()
+            turns.longest_s = 0.0
+            assert not error_codes(raw.call(api, version, **fields))
+            dict(broker.topics)
+            longest_ms = round(turns.longest_s * 1_000, 1)
+            return {"api": api.name, "version": version, "list": what, "entries": "", "longest_turn_ms": longest_ms}
+
+        pusher = raw.call(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, 0, client_instance_id=uuid.UUID(int=0))
+        gzip = zlib.compressobj(9, wbits=31)
+        yield row(
+            ApiKey.PUSH_TELEMETRY,
+            "(bytes)",
+            0,
+            client_instance_id=pusher.client_instance_id,
+            subscription_id=pusher.subscription_id,
+            compression_type=1,
+            metrics=gzip.compress(bytes(1_250 * entries)) + gzip.flush(),
+        )
+        batch = build_batch([Record(b"x", None, timestamp=1) for _ in range(records)])
+        data = [{"name": "jobs", "partition_data": [{"records": batch}]}]
+        raw.call(ApiKey.PRODUCE, 9, acks=-1, timeout_ms=10_000, topic_data=data)
+        broker.groups.set_config("g", {"share.auto.offset.reset": "earliest"})
+        member: dict[str, Any] = {"group_id": "g", "member_id": str(uuid.UUID(int=1))}
+        for epoch in (0, 1):
+            raw.call(ApiKey.SHARE_GROUP_HEARTBEAT, 1, **member, member_epoch=epoch, subscribed_topic_names=["jobs"])
+        topic_id = raw.call(ApiKey.METADATA, 12, topics=[{"name": "jobs"}]).topics[0].topic_id
+        limits = {"max_bytes": 10**8, "max_records": records, "batch_size": records}
+        asked = [{"topic_id": topic_id, "partitions": [{}]}]
+        raw.call(ApiKey.SHARE_FETCH, 2, **member, **limits, share_session_epoch=0, topics=asked)
+        said = [{"first_offset": n, "last_offset": n, "acknowledge_types": [1 + n % 2]} for n in range(records)]
+        asked = [{"topic_id": topic_id, "partitions": [{"acknowledgement_batches": said}]}]
+        yield row(ApiKey.SHARE_ACKNOWLEDGE, "(one batch)", 2, **member, share_session_epoch=1, topics=asked)
+
+        def names(suffix: str) -> list[dict[str, Any]]:
+            common = {"host": "*", "principal": "User:a"} if not suffix else {}
+            return [{f"resource_type{suffix}": 2, f"resource_name{suffix}": f"t{n}", **common} for n in range(entries)]
+
+        acl = {"resource_pattern_type": 3, "operation": 3, "permission_type": 3}
+        raw.call(ApiKey.CREATE_ACLS, 3, creations=[each | acl for each in names("")])
+        anyone = {"pattern_type_filter": 3, "operation": 1, "permission_type": 1}
+        nobody: dict[str, Any] = {"principal_filter": None, "host_filter": None}
+        filters = [each | anyone | nobody for each in names("_filter")]
+        yield row(ApiKey.DELETE_ACLS, "(filters, ACLs)", 3, filters=filters)
+
+
 def main() -> None:
     """Measure what was asked for."""
     arguments = _options()
@@ -175,6 +234,7 @@ def main() -> None:
                 for chosen in sorted({version, OLDER_VERSIONS.get(ApiKey(api_key), version)}):
                     rows += measure(world, turns, api_key, chosen, entries)
         world.scene.connection.close()
+    rows += [row for row in heavy(turns, entries) if row["api"] in wanted]
     rows.sort(key=lambda row: -row["longest_turn_ms"])
     table([list(rows[0]), *(list(row.values()) for row in rows[:25])])
     result = {"benchmark": "turns", "entries": entries, "machine": machine(), "versions": versions(), "turns": rows}
