@@ -38,6 +38,7 @@ from kip848_client.errors import (
     TransactionAbortedError,
     TransactionFailedError,
 )
+from kip848_client.member.core.failures import POLL_ADVICE
 from kip848_client.member.processing.core import Processing
 from kip848_client.member.processing.marks import decode_marks
 from kip848_client.member.processing.outbox import Slice
@@ -283,7 +284,9 @@ class Driver(ABC):
 
     def late(self, error: MaxPollExceededError) -> None:
         """The membership was lost; the next read joins again."""
-        log_event(logging.WARNING, LogEvent.PROCESSING_LATE, group_id=self._group_id, error=error)
+        # Without the advice, which is to use process().
+        text = str(error).removesuffix(f"; {POLL_ADVICE}")
+        log_event(logging.WARNING, LogEvent.PROCESSING_LATE, group_id=self._group_id, error=text)
 
     def log_handlers_that_do_not_end(self, works: Sequence[Work]) -> None:
         """They were cancelled, and process() waits for them."""

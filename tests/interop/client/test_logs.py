@@ -233,3 +233,32 @@ def test_a_member_tells_what_it_gets_and_loses_and_why_it_goes(
     removed, left = [line.reason for line in lines(LogEvent.LEFT)]  # type: ignore[attr-defined]
     assert "the coordinator removed the member" in removed
     assert "the consumer is being closed" in left
+
+
+def test_process_names_the_listener_that_held_it_up(
+    full: EmbeddedBroker, lines: Callable[[LogEvent], list[logging.LogRecord]]
+) -> None:
+    """It polls by itself, so "poll more often" would be no advice."""
+    clock = ClockAhead()
+    with Consumer(conf_of(full), clock=clock) as consumer:
+
+        def slow(_: Consumer, __: list[TopicPartition]) -> None:
+            if not lines(LogEvent.PROCESSING_LATE):
+                clock.ahead_ms += 300_001
+                full.groups.wait_for("shop", lambda group: not group.members, what="the silent consumer to leave")
+
+        def wait_and_end() -> None:
+            try:
+                wait_until(lambda: lines(LogEvent.PROCESSING_LATE), what="the line")
+            finally:
+                consumer.hand_over(0.0)
+
+        consumer.subscribe(["payments"], on_assign=slow)
+        watcher = threading.Thread(target=wait_and_end)
+        watcher.start()
+        consumer.process(lambda _: None)
+        watcher.join()
+
+    text = lines(LogEvent.PROCESSING_LATE)[0].getMessage()
+    assert "a rebalance listener ran for 300" in text
+    assert "use process()" not in text
