@@ -387,6 +387,23 @@ def test_a_dead_letter_that_no_topic_takes_is_archived(broker: EmbeddedBroker, w
     assert "dlq.missing" not in broker.topics
 
 
+def test_topics_for_dead_letters_are_made_once_that_is_switched_on(broker: EmbeddedBroker, worker: Worker) -> None:
+    """An operator switches it on while groups run, under a name of the company."""
+    changes = {
+        "errors.deadletterqueue.auto.create.topics.enable": "true",
+        "errors.deadletterqueue.topic.name.prefix": "lost.",
+    }
+    with RawConnection(broker.bootstrap_servers) as connection:
+        configs = [{"name": name, "config_operation": 0, "value": value} for name, value in changes.items()]
+        everywhere = {"resource_type": 4, "resource_name": "", "configs": configs}
+        (answer,) = connection.call(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[everywhere]).responses
+    assert answer.error_code == ErrorCode.NONE
+    broker.groups.set_config(GROUP, {"errors.deadletterqueue.topic.name": "lost.jobs"})
+    worker.take()
+    worker.acknowledge((0, 9, REJECT))
+    assert len(broker.records("lost.jobs")) == 10
+
+
 def test_dead_letters_that_are_large_together_or_alone_are_written(broker: EmbeddedBroker, topic_id: uuid.UUID) -> None:
     """The dead letters of a whole fetch must not be lost because one batch has no room for them, or for one of them."""
     small = {"errors.deadletterqueue.group.enable": "true", "max.message.bytes": "3000"}

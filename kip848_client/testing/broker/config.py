@@ -168,7 +168,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
         return cls(coordinator=coordinator, profile=profile, **values)
 
     def changed_by(self, properties: Mapping[str, str]) -> BrokerConfig:
-        """These settings with other values for some whole numbers, by Kafka's names.
+        """These settings with other values for some, by Kafka's names; those of the coordinator are whole numbers.
 
         Raises:
             ConfigError: a value does not parse or is outside its range.
@@ -182,7 +182,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
                 theirs[field] = _parse(item, value, default=0)
             else:
                 field = _FIELDS[name]
-                own[field] = _parse(_PROPERTIES[field], value, default=0)
+                own[field] = _parse(_PROPERTIES[field], value, default=getattr(_DEFAULTS, field))
         return replace(self, coordinator=replace(self.coordinator, **theirs), **own)
 
     def properties(self) -> dict[str, str]:

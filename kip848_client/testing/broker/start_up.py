@@ -97,17 +97,18 @@ class StartUp(NamedTuple):
         topics = kept.topics
         racks = {node.node_id: node.rack for node in nodes if node.rack}
         images = TopicImages(topics, clock=self.clock, node_racks=racks)
+        grave = DeadLetterTopics(
+            topics,
+            clock=self.clock,
+            name_prefix=self.config.dead_letter_prefix,
+            creates_topics=self.config.creates_dead_letter_topics,
+            partitions=self.config.default_partitions,
+        )
         shares = ShareHost(
             log=kept.share_state_log,
             topics=topics,
             settings_of=lambda group_id: _share_settings(groups.group_config(group_id)),
-            grave=DeadLetterTopics(
-                topics,
-                clock=self.clock,
-                name_prefix=self.config.dead_letter_prefix,
-                creates_topics=self.config.creates_dead_letter_topics,
-                partitions=self.config.default_partitions,
-            ),
+            grave=grave,
             clock=self.clock,
             loop=thread.loop,
         )
@@ -159,6 +160,7 @@ class StartUp(NamedTuple):
                 topics=topics,
                 cleaner=cleaner,
                 groups=groups,
+                grave=grave,
                 data=kept.data,
             ),
             telemetry=ClientTelemetry(

@@ -23,6 +23,7 @@ from kip848_client.testing.broker.net.context import RequestContext, Slices
 from kip848_client.testing.broker.quotas.client_quotas import ClientQuotas
 from kip848_client.testing.broker.quotas.throttling import Throttling
 from kip848_client.testing.broker.security.scram_users import ScramChanges, Users
+from kip848_client.testing.broker.share.dead_letters import DeadLetterTopics
 from kip848_client.testing.broker.state import BrokerState
 from kip848_client.testing.broker.storage.config_store import ConfigStore
 from kip848_client.testing.broker.storage.data_dir import DataDir
@@ -136,6 +137,7 @@ def a_broker(
             topics=registry,
             cleaner=cleaner,
             groups=cast("GroupShards", None),
+            grave=DeadLetterTopics(registry, clock=clock, name_prefix="", creates_topics=False, partitions=1),
             data=data_dir,
         ),
         journal=NullJournal(),

@@ -22,6 +22,7 @@ from kip848_client.testing.broker.config import PROPERTY_NAMES, BrokerConfig
 from kip848_client.testing.broker.coordinators.group_shards import GroupShards
 from kip848_client.testing.broker.metadata.kafka_configs import KafkaConfig, broker_configs, topic_configs
 from kip848_client.testing.broker.metadata.topic_configs import MIN_IN_SYNC, check_topic_configs
+from kip848_client.testing.broker.share.dead_letters import DeadLetterTopics
 from kip848_client.testing.broker.storage.config_store import ConfigStore
 from kip848_client.testing.broker.topics.log_cleaner import LogCleaner
 from kip848_client.testing.broker.topics.registry import TopicRegistry
@@ -38,6 +39,8 @@ _BOOLEAN, _INT, _LONG, _DOUBLE = 1, 3, 5, 6
 LIVE_SETTINGS: Final = frozenset(
     {
         "max.connections",
+        "errors.deadletterqueue.auto.create.topics.enable",
+        "errors.deadletterqueue.topic.name.prefix",
         "group.consumer.assignment.interval.ms",
         "group.share.assignment.interval.ms",
         "log.cleaner.backoff.ms",
@@ -81,6 +84,7 @@ class LiveSettings:
         topics: TopicRegistry,
         cleaner: LogCleaner,
         groups: GroupShards,
+        grave: DeadLetterTopics,
         data: DataDir | None,
     ) -> None:
         self.static: Final = static
@@ -89,6 +93,7 @@ class LiveSettings:
         self._topics: Final = topics
         self._cleaner: Final = cleaner
         self._groups: Final = groups
+        self._grave: Final = grave
         self._data: Final = data
         self._applied = static
         self._apply()
@@ -171,6 +176,8 @@ class LiveSettings:
         changed = {**self.changed(ALL_NODES), **self.changed(str(first))}
         kept = [key for key in changed if key not in PROPERTY_NAMES]  # mostly none: the recording is not read
         self._topics.inherit({_topic_settings()[key]: changed[key] for key in kept if key in _topic_settings()})
+        self._grave.name_prefix = shared.dead_letter_prefix
+        self._grave.creates_topics = shared.creates_dead_letter_topics
         self._cleaner.compact_every(shared.cleaner_backoff_ms)
         if shared.coordinator != self._applied.coordinator:
             self._groups.set_config(shared)

@@ -38,8 +38,8 @@ class DeadLetterTopics:
     ) -> None:
         self._topics: Final = topics
         self._clock: Final = clock
-        self._name_prefix: Final = name_prefix
-        self._creates_topics: Final = creates_topics
+        self.name_prefix = name_prefix
+        self.creates_topics = creates_topics
         self._partitions: Final = partitions
 
     def write(self, group_id: str, topic: Topic, partition: int, dead: DeadLetters, *, settings: ShareSettings) -> None:
@@ -88,11 +88,11 @@ class DeadLetterTopics:
         topic = self._topics.get(name)
         if topic is not None and topic.configs.get(DEAD_LETTERS_ENABLED) != _ENABLED:
             raise _refused(name, f"{DEAD_LETTERS_ENABLED} is not set for it")
-        if topic is None and not self._creates_topics:
+        if topic is None and not self.creates_topics:
             raise _refused(name, "there is no such topic; errors.deadletterqueue.auto.create.topics.enable makes one")
-        if not name.startswith(self._name_prefix):
+        if not name.startswith(self.name_prefix):
             raise _refused(
-                name, f"its name does not begin with {self._name_prefix!r} (errors.deadletterqueue.topic.name.prefix)"
+                name, f"its name does not begin with {self.name_prefix!r} (errors.deadletterqueue.topic.name.prefix)"
             )
         return topic or self._topics.create(name, self._partitions, configs={DEAD_LETTERS_ENABLED: _ENABLED})
 
