@@ -93,6 +93,8 @@ class TaskProcessor(Driver):
         self._reach_due_s = 0.0
         self._commit_open = False
         self._revocations = 0
+        self._hurry = anyio.Event()
+        """Set when a commit is due before its interval is over."""
         self._draining = False
         """A revocation waits for handlers, and does meanwhile what else the other tasks do."""
         self._in_loop: Callable[[Callable[[], object]], object] = _call
@@ -207,7 +209,9 @@ class TaskProcessor(Driver):
                 await self._commit_if_due()
             # Handlers that end make room in a paused partition; it is looked at now and then.
             longest_s = _PAUSED_SLICE_S if self.core.paused else _SLICE_S
-            await anyio.sleep(min(longest_s, max(0.01, self._commit_due_s - anyio.current_time())))
+            with anyio.move_on_after(min(longest_s, max(0.01, self._commit_due_s - anyio.current_time()))):
+                await self._hurry.wait()
+            self._hurry = anyio.Event()
 
     async def _keep_time(self) -> None:
         """Do what is due: retries, time-outs, batches, reports of dead letters."""
@@ -278,15 +282,17 @@ class TaskProcessor(Driver):
             if self.commit_ended(offsets, error):
                 await self._commit(self.core.to_commit(offsets))
         else:
-            self.commit_ended(offsets, None)
+            if self.commit_ended(offsets, None):
+                await self._commit(self.core.to_commit(offsets))
 
     async def _commit_if_due(self) -> None:
         """Commit what is done of all partitions if the interval is over, and go on."""
         now_s = anyio.current_time()
-        if now_s < self._commit_due_s or self._commit_open or self.writer is not None:
+        early = now_s < self._commit_due_s and not self.core.commit_urgent
+        if early or self._commit_open or self.writer is not None:
             return
         self._commit_due_s = now_s + self._access.commit_interval_s
-        if offsets := self.core.to_commit():
+        if offsets := self.core.to_commit(asks=True):
             self._commit_open = True
             try:
                 await self._on_thread(partial(self._commit_later, offsets, self._revocations))
@@ -309,7 +315,9 @@ class TaskProcessor(Driver):
     ) -> None:
         def ended() -> None:
             self._commit_open = False
-            self.commit_ended(offsets, error)
+            if self.commit_ended(offsets, error):
+                self._commit_due_s = 0.0
+                self._hurry.set()
 
         self._in_loop(ended)
 
@@ -545,6 +553,8 @@ class TaskProcessor(Driver):
             self._moved.set()
         if self._awaits_room and self.core.may_read:
             self._room.set()
+        if self.core.commit_urgent:
+            self._hurry.set()
         due_ms = self.core.next_due_ms()
         if due_ms is not None and due_ms < self._armed_ms:
             self._due.set()

@@ -102,6 +102,11 @@ class LogEvent(enum.StrEnum):
         "processing.record_skipped",
         'group_id, records, attempts, error: a handler failed for good, and on_error="skip" goes on',
     )
+    PROCESSING_METADATA_LIMITED = (
+        "processing.metadata_limited",
+        "group_id, bytes: the broker takes less metadata in a commit than usual (offset.metadata.max.bytes), so that "
+        "fewer records may be done ahead of the oldest one",
+    )
     PROCESSING_LATE = (
         "processing.late",
         "group_id, error: the event loop or a listener took longer than max.poll.interval.ms; process() joins again",

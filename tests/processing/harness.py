@@ -17,7 +17,7 @@ class Played:
     """A core with what it asked for so far."""
 
     def __init__(self, concurrency: int = 10, **limits: Any) -> None:
-        given: dict[str, Any] = {"buffer": 2 * concurrency, "buffer_bytes": 1 << 20} | limits
+        given: dict[str, Any] = {"buffer": 2 * concurrency, "buffer_bytes": 1 << 20, "metadata_known": True} | limits
         self.core = Processing(Limits(concurrency=concurrency, **given))
         self.now = 0
         self.running: dict[tuple[int, int], Work] = {}
@@ -68,6 +68,6 @@ class Played:
     def commit(self, partition: NamedPartition = P) -> tuple[int, list[tuple[int, int]]] | None:
         """The offset to commit, and the ranges that are done beyond it; None if nothing has changed."""
         offsets = self.core.to_commit()
-        self.core.committed(offsets)
+        self.core.committed(offsets, self.now)
         at = offsets.get(partition)
         return None if at is None else (at.offset, list(decode_marks(at.offset, at.metadata) or ()))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from kip848_client.common.model import OffsetAndMetadata
-from kip848_client.member.processing import core
-from kip848_client.member.processing.marks import Ranges, decode_marks, encode_marks
+from kip848_client.member.processing.marks import decode_marks, encode_marks
 from kip848_client.member.processing.work import Item
 from tests.processing.harness import P, Played, Q
 
@@ -68,26 +69,29 @@ def test_alternating_marks_hold_starts_back_before_they_are_too_long() -> None:
     text = played.core.to_commit()[P].metadata
     assert len(decode_marks(0, text) or ()) == played.started[-1] // 2 + 1
     played.end(0)
-    assert played.started[-1] == 2
+    assert 2 in played.started[-2:]
 
 
-def test_nearly_full_marks_are_not_measured_for_each_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With thousands of records in hand it takes a millisecond: process() did little else."""
-    measured: list[int] = []
-
-    def counted(low: int, done: Ranges, *, bytes_max: int) -> tuple[str, bool]:
-        measured.append(low)
-        return encode_marks(low, done, bytes_max=bytes_max)
-
-    monkeypatch.setattr(core, "encode_marks", counted)
-    played = Played(2000, metadata_bytes=200)
-    played.take(*range(2000))
-    played.end(*range(1, 2000, 2))
-    assert len(measured) < 100
-    played.end(*range(0, 2000, 2))
-    assert len(measured) < 200
-    played.take(*range(2000, 2002))
-    assert played.started[-1] == 2001
+@pytest.mark.parametrize("seed", range(20))
+def test_marks_hold_all_that_is_done_in_whichever_order_calls_end(seed: int) -> None:
+    """What a commit has no room for is handled again after an orderly end."""
+    rng = random.Random(seed)
+    room = rng.choice([20, 64, 200, 1_000])
+    played = Played(rng.choice([5, 50, 500]), buffer=100_000, metadata_bytes=room)
+    played.core.assigned(P, 0, [(3, 5), (7, 10)])
+    offset = 0
+    for _ in range(60):
+        for _ in range(40):
+            offset += rng.choice([1, 1, 1, 2, 100])
+            played.take(offset, lanes=rng.choice("--ab"))
+        running = sorted(played.running)
+        kept = rng.sample(running, min(len(running), 2))
+        played.end(*[at for _, at in rng.sample(running, rng.randint(0, len(running))) if (0, at) not in kept])
+        progress = played.core._partitions[P].progress
+        assert encode_marks(progress.low_mark, progress.done_beyond, bytes_max=room)[1]
+    while played.running:
+        played.end(*[at for _, at in played.running])
+    assert len(played.started) >= 2_400 - 5, "nothing is held back for ever"
 
 
 def test_a_failed_record_waits_alone() -> None:
@@ -421,18 +425,59 @@ def test_a_topic_that_is_created_again_begins_anew_beside_what_is_in_hand() -> N
     assert played.commit() == (2, [])
 
 
-def test_marks_that_the_broker_refuses_as_too_long_become_shorter() -> None:
-    """A broker may have a small offset.metadata.max.bytes; without this, nothing would be committed."""
-    played = Played(200, metadata_bytes=128)
+def commit_to_a_broker(played: Played, allowed: int, *, asks: bool = True) -> tuple[int, OffsetAndMetadata | None]:
+    """Commit until nothing is to follow at once: how often, and what the broker has in the end."""
+    stored = None
+    for count in range(1, 30):
+        offsets = played.core.to_commit(asks=asks)
+        if any(len(at.metadata) > allowed for at in offsets.values()):
+            again = played.core.refused(offsets, played.now)
+        else:
+            stored = offsets.get(P, stored)
+            again = played.core.committed(offsets, played.now)
+        played.perform()
+        if not again:
+            return count, stored
+    raise AssertionError("it asks for ever")
+
+
+@pytest.mark.parametrize("allowed", [0, 10, 20, 64, 65, 1_000, 4_095, 4_096, 10_000])
+def test_commits_find_out_how_much_metadata_the_broker_takes(allowed: int) -> None:
+    """It was found by halving, one interval a step: an orderly end repeated nine records of ten."""
+    played = Played(5_000, buffer=10_000, metadata_known=False)
     played.core.assigned(P, 0)
-    played.take(*range(200))
-    played.end(*range(1, 200, 2))
-    assert len(played.core.to_commit()[P].metadata) > 32
-    assert played.core.shorten_marks()
-    assert 0 < len(played.core.to_commit()[P].metadata) <= 64
-    assert played.core.shorten_marks()
-    assert played.commit() is None, "the offset is committed already"
-    assert not played.core.shorten_marks()
+    played.take(*range(5_000))
+    assert len(played.started) < 400, "not further than each broker takes"
+    assert played.core.commit_urgent
+    count, _ = commit_to_a_broker(played, allowed)
+    assert count <= 12
+    assert max(0, min(allowed, 4_096) - 24) <= played.core.metadata_limit.sure <= allowed
+    assert (len(played.started) > 400) == (allowed >= 1_000)
+    done = [at for _, at in played.running if at % 3 == 1]
+    played.end(*done)
+    _, stored = commit_to_a_broker(played, allowed, asks=False)
+    if allowed >= 64:
+        assert stored is not None
+        assert list(decode_marks(0, stored.metadata) or ()) == [(at, at + 1) for at in done]
+
+
+def test_a_last_commit_does_not_begin_to_ask() -> None:
+    """A job that ends at once leaves no metadata that says nothing."""
+    played = Played(2, metadata_known=False)
+    played.core.assigned(P, 0)
+    played.take(0)
+    played.end(0)
+    assert played.core.to_commit() == {P: OffsetAndMetadata(1)}
+
+
+def test_another_broker_may_take_less_metadata() -> None:
+    """A coordinator moves in the middle of a rolling change of the setting."""
+    played = Played(2)
+    played.core.assigned(P, 0)
+    played.take(0, 1, 2)
+    played.end(0, 2)
+    count, stored = commit_to_a_broker(played, 5)
+    assert (count, stored) == (2, OffsetAndMetadata(1)), "committed, without marks"
 
 
 def test_a_failed_batch_is_split_in_its_order() -> None:

@@ -132,7 +132,7 @@ def note(log: Log, work: Work) -> None:
 
 def commit(log: Log, played: Played) -> None:
     offsets = played.core.to_commit()
-    played.core.committed(offsets)
+    played.core.committed(offsets, played.now)
     for partition, at in offsets.items():
         log.committed[partition] = (at.offset, at.metadata)
 

@@ -39,7 +39,7 @@ from kip848_client.errors import (
     TransactionFailedError,
 )
 from kip848_client.member.core.failures import POLL_ADVICE
-from kip848_client.member.processing.core import Processing
+from kip848_client.member.processing.core import METADATA_BYTES, Processing
 from kip848_client.member.processing.marks import decode_marks
 from kip848_client.member.processing.outbox import Slice
 from kip848_client.member.processing.settings import ProcessSettings
@@ -98,6 +98,7 @@ class Driver(ABC):
         """Letters for which the producer's queue had no room."""
         self.writer: Final = None if settings.transactional is None else SliceWriter(settings.transactional)
         self._aborts = 0
+        self._limit_told: int | None = None
         self._uncommitted: dict[NamedPartition, Exception] = {}
         """Partitions whose last commit failed, and why."""
         self._no_more_slices = False
@@ -204,16 +205,18 @@ class Driver(ABC):
             self.core.assigned(name, offset if known else -1, done or ())
 
     def commit_ended(self, offsets: Mapping[NamedPartition, OffsetAndMetadata], error: Exception | None) -> bool:
-        """A commit of `Processing.to_commit` has ended. Whether it should be made again, with shorter marks."""
+        """A commit of `Processing.to_commit` has ended. Whether another one should be made at once."""
         if error is None:
-            self.core.committed(offsets)
+            again = self.core.committed(offsets, now_ms())
+            self._limit_moved()
             # A failure that has passed is none of the end any more; a missing right does not pass.
             self._uncommitted = {
                 name: why for name, why in self._uncommitted.items() if name not in offsets and _lasts(why)
             }
-            return False
+            return again
         code = error.code if isinstance(error, BrokerError) else None
-        if code == ErrorCode.OFFSET_METADATA_TOO_LARGE and self.core.shorten_marks():
+        if code == ErrorCode.OFFSET_METADATA_TOO_LARGE and self.core.refused(offsets, now_ms()):
+            self._limit_moved()
             return True
         log_event(
             logging.WARNING,
@@ -224,6 +227,14 @@ class Driver(ABC):
         )
         self._uncommitted.update(dict.fromkeys(offsets, error))
         return False
+
+    def _limit_moved(self) -> None:
+        """A commit has told how much metadata the broker takes: let start what may, and say if it is little."""
+        self.perform()
+        limit = self.core.metadata_limit
+        if limit.asks is None and limit.sure < METADATA_BYTES and limit.sure != self._limit_told:
+            self._limit_told = limit.sure
+            log_event(logging.WARNING, LogEvent.PROCESSING_METADATA_LIMITED, group_id=self._group_id, bytes=limit.sure)
 
     @property
     def outcome(self) -> BaseException | None:
@@ -441,9 +452,15 @@ class Driver(ABC):
         if error is None:
             self._aborts = 0
             self.core.slice_ended(slice_, now)
+            self._limit_moved()
+        elif (
+            isinstance(error, TransactionAbortedError)
+            and metadata_too_large(error)
+            and self.core.refused(slice_.offsets, now)
+        ):
+            self.core.slice_ended(slice_, now, again_in_ms=0)
+            self._limit_moved()
         elif isinstance(error, TransactionAbortedError) and self._aborts < _ABORTS_MAX:
-            if metadata_too_large(error):
-                self.core.shorten_marks()
             log_event(
                 logging.WARNING, LogEvent.TRANSACTION_ABORTED, group_id=self._group_id, error=repr(error.__cause__)
             )

@@ -148,11 +148,11 @@ class ThreadProcessor(Driver):
         """Commit what is done of all partitions if the interval is over, and go on."""
         if self.writer is not None:
             self._transact(due=True)
-        elif time.monotonic() >= self._commit_due_s and not self._commit_open:
+        elif (time.monotonic() >= self._commit_due_s or self.core.commit_urgent) and not self._commit_open:
             self._commit_due_s = time.monotonic() + self._access.commit_interval_s
             self._reach()
             with self._lock:
-                offsets = self.core.to_commit()
+                offsets = self.core.to_commit(asks=True)
             if offsets:
                 self._commit_open = True
                 try:
@@ -185,13 +185,17 @@ class ThreadProcessor(Driver):
             failure = error
         if self._committed(offsets, failure):
             with self._lock:
-                shorter = self.core.to_commit(offsets)
-            self._commit(shorter)
+                following = self.core.to_commit(offsets)
+            if following:
+                self._commit(following)
 
     def _committed(self, offsets: Mapping[NamedPartition, OffsetAndMetadata], error: Kip848Error | None) -> bool:
         with self._lock:
             self._commit_open = False
-            return self.commit_ended(offsets, error)
+            again = self.commit_ended(offsets, error)
+        if again:
+            self._commit_due_s = 0.0
+        return again
 
     def _transact(self, *, due: bool = False) -> None:
         """Write what is done, with its offsets; with *due* only if it is time."""
@@ -360,7 +364,7 @@ class ThreadProcessor(Driver):
             except Exception as error:  # noqa: BLE001  else it is lost on this thread
                 self.stop(error)
             self._moved.notify_all()
-            awaited = bool(self.core.paused) or self.core.slice_due_ms() == 0
+            awaited = bool(self.core.paused) or self.core.slice_due_ms() == 0 or self.core.commit_urgent
         if awaited:
             self._access.wake()
 

@@ -20,15 +20,17 @@ from typing import Final
 import msgspec
 
 from kip848_client.common.model import NamedPartition, OffsetAndMetadata
-from kip848_client.member.processing.marks import Ranges, encode_marks
+from kip848_client.member.processing.marks import Ranges, body_bytes, decode_marks, encode_marks
+from kip848_client.member.processing.metadata_limit import MetadataLimit
 from kip848_client.member.processing.outbox import Outbox, Slice, cover
 from kip848_client.member.processing.progress import Progress
 from kip848_client.member.processing.work import Cancel, Effect, Failed, Give, Item, ProcessingStatus, Start, Work
 
-_MARKS_CHECKED_EVERY: Final = 64
-"""After how many done records of a partition the size of its marks is looked at."""
-_METADATA_BYTES_MIN: Final = 64
-"""Marks that have to be shorter than this are not written at all."""
+METADATA_BYTES: Final = 4096
+"""What a broker takes in a commit, unless ``offset.metadata.max.bytes`` says otherwise."""
+_MARKS_HEAD_BYTES: Final = 2
+_METADATA_BYTES_LEAST: Final = 64
+"""With a broker that takes none, as many are handled ahead as these would hold: one at a time would be worse."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +47,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         batch: records that a call gets at most.
         batch_ms: how long the first of them waits for others.
         metadata_bytes: most bytes of a commit's metadata.
+        metadata_known: whether the broker takes so many; else commits find out how many it takes.
         slice_records: with transactions, how many done records make one due at once; None without transactions.
         slice_ms: how long the first of them waits for others.
     """
@@ -57,7 +60,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     cancellable: bool = True
     batch: int = 1
     batch_ms: int = 0
-    metadata_bytes: int = 4096
+    metadata_bytes: int = METADATA_BYTES
+    metadata_known: bool = False
     slice_records: int | None = None
     slice_ms: int = 0
 
@@ -88,11 +92,13 @@ class _Lane:
 class _Partition:
     """One assigned partition."""
 
-    def __init__(self, name: NamedPartition, progress: Progress, *, offset: int, generation: int) -> None:
+    def __init__(self, name: NamedPartition, offset: int, done: Ranges, *, generation: int) -> None:
         self.name: Final = name
         self.began = offset
         """Where it began: the committed offset, else the first delivered record."""
-        self.progress: Final = progress
+        self.progress: Final = Progress(offset, done)
+        self.marks_end = done[-1][1] if done else 0
+        """One after the last offset that is or may soon be in its marks."""
         self.generation: Final = generation
         self.lanes: Final[dict[object, _Lane]] = {}
         self.startable: Final[list[tuple[int, int, _Lane]]] = []
@@ -109,33 +115,29 @@ class _Partition:
         self.draining = False
         self.committed: tuple[int, str] | None = None
         self.committing: tuple[int, str] | None = None
-        self.gated_below: int | None = None
-        """No record from this offset on may start: the marks are nearly full."""
-        self.unchecked = 0
-        self._gate_runs = self._gate_span = 0
 
-    def close_gate(self, below: int) -> None:
-        """Let nothing start from this offset on."""
-        self.gated_below = below
-        self._gate_runs, self._gate_span = self._size(below)
+    def fits(self, first: int, last: int, count: int, room: int) -> bool:
+        """Whether *room* bytes hold the marks in whichever order begun calls end, if one of *count* records begins.
 
-    @property
-    def marks_due(self) -> bool:
-        """Whether the size of the marks is to be looked at, which takes longer the larger they are."""
-        if self.unchecked >= _MARKS_CHECKED_EVERY:
+        Args:
+            first, last: its offsets.
+        """
+        low = self.progress.low_mark
+        span = max(self.marks_end, last + 1) - low
+        if span <= room * 8 or first <= low:
             return True
-        if self.gated_below is None:
-            return False
-        runs, span = self._size(self.gated_below)
-        return runs * 8 < self._gate_runs * 7 or span * 8 < self._gate_span * 7
-
-    def _size(self, below: int) -> tuple[int, int]:
-        return self.progress.runs, below - self.progress.low_mark
+        # Each record that is begun adds a run at most, which is two numbers. 7 bits of a number fit into a byte, and
+        # few numbers can be large, as together they are the span.
+        numbers = 2 * (self.progress.runs + self.begun + count)
+        size = numbers
+        while span := span >> 7:
+            size += min(numbers, span)
+        return size <= room
 
     def deliver(self, offset: int) -> int | None:
         """See `Progress.deliver`."""
         if self.progress.goes_back(offset):
-            self.began, self.committed = offset, None
+            self.began, self.committed, self.marks_end = offset, None, 0
         elif self.began < 0:
             self.began = offset
         return self.progress.deliver(offset)
@@ -187,7 +189,14 @@ class Processing:
         self._effects: list[Effect] = []
         self._held = 0
         self._held_bytes = 0
-        self._metadata_bytes = limits.metadata_bytes
+        self.metadata_limit: Final = MetadataLimit(limits.metadata_bytes, known=limits.metadata_known)
+        self._marks_room = 0
+        """Bytes of marks that a commit holds."""
+        self.commit_urgent: bool = False
+        """Records wait until it is known how many marks a commit holds, and a commit finds out."""
+        self._asked = False
+        """A commit has."""
+        self._look_at_limit()
         self._waiting_dead_letter = self._waiting_retry = self._running = 0
         """Records."""
         self._startable_lanes = 0
@@ -219,8 +228,8 @@ class Processing:
             offset: its committed offset; -1 without one.
             done: what the commit says is done beyond.
         """
-        progress, generation = Progress(offset, done), next(self._generations)
-        self._partitions[name] = partition = _Partition(name, progress, offset=offset, generation=generation)
+        partition = _Partition(name, offset, done, generation=next(self._generations))
+        self._partitions[name] = partition
         if offset >= 0:
             partition.committed = (offset, self._marks(partition))
         else:
@@ -401,7 +410,7 @@ class Processing:
         while turns and self._occupied < limits.concurrency and gated < len(turns):
             partition = turns.popleft()
             startable = partition.startable
-            if startable and partition.gated_below is not None and startable[0][0] > partition.gated_below:
+            if startable and not self._fits(partition, startable[0][2]):
                 turns.append(partition)
                 gated += 1
                 continue
@@ -422,7 +431,24 @@ class Processing:
             self._works[id(work)] = work
             partition.busy.add(id(work))
             partition.begun += len(items)
+            partition.marks_end = max(partition.marks_end, items[-1].offset + 1)
             self._call(work, now_ms)
+
+    def _fits(self, partition: _Partition, lane: _Lane) -> bool:
+        """Whether the marks have room for what the next call of a lane would be."""
+        waiting = lane.waiting
+        if lane.busy or not waiting:
+            return True
+        count = 1 if lane.singles else min(self._limits.batch, len(waiting))
+        if partition.fits(waiting[0].offset, waiting[count - 1].offset, count, self._marks_room):
+            return True
+        self.commit_urgent = not self._asked
+        return False
+
+    def _look_at_limit(self) -> None:
+        sure = self.metadata_limit.sure or _METADATA_BYTES_LEAST
+        self._marks_room = body_bytes(sure) - _MARKS_HEAD_BYTES
+        self._asked = self._asked or self.metadata_limit.asks is None
 
     @property
     def _held_up(self) -> bool:
@@ -539,9 +565,6 @@ class Processing:
         self.done_total += len(work.items)
         if self.outbox is not None:
             self.outbox.add(work, now_ms)
-        partition.unchecked += len(work.items)
-        if partition.marks_due:
-            self._check_marks(partition)
         self._drop(partition, work, now_ms)
 
     def _drop(self, partition: _Partition, work: Work, now_ms: int) -> None:
@@ -567,18 +590,6 @@ class Processing:
         partition.held_bytes -= size
         self._held -= len(items)
         self._held_bytes -= size
-
-    def _check_marks(self, partition: _Partition) -> None:
-        """Let nothing start above what the marks can hold, once they are three quarters full."""
-        partition.unchecked = 0
-        progress = partition.progress
-        bytes_max = self._metadata_bytes
-        partition.gated_below = None
-        if progress.runs * 8 > bytes_max:  # a run takes at most some bytes: most of the time that tells enough
-            low, done = progress.low_mark, progress.done_beyond
-            text, whole = encode_marks(low, done, bytes_max=bytes_max)
-            if not whole or len(text) * 4 > bytes_max * 3:
-                partition.close_gate(done[-1][1])
 
     # --- time
 
@@ -733,8 +744,19 @@ class Processing:
 
     # --- commits
 
-    def to_commit(self, names: Iterable[NamedPartition] | None = None) -> dict[NamedPartition, OffsetAndMetadata]:
-        """What to commit now: partitions with progress since the last commit that `committed` confirmed."""
+    def to_commit(
+        self, names: Iterable[NamedPartition] | None = None, *, asks: bool = False
+    ) -> dict[NamedPartition, OffsetAndMetadata]:
+        """What to commit now: partitions with progress since the last commit that `committed` confirmed.
+
+        Args:
+            names: these only.
+            asks: find out how much metadata the broker takes, if that is not known. One that is to be the last does not
+                begin with that.
+        """
+        limit = self.metadata_limit
+        size = limit.asks if asks or limit.narrowing else None
+        urgent = self.commit_urgent or limit.narrowing
         offsets = {}
         for name in self._partitions if names is None else names:
             partition = self._partitions.get(name)
@@ -744,29 +766,44 @@ class Processing:
             if low < 0:
                 continue
             marks = self._marks(partition)
-            if (low, marks) != partition.committed:
-                partition.committing = (low, marks)
-                offsets[name] = OffsetAndMetadata(low, metadata=marks)
+            if (low, marks) == partition.committed and not (urgent and size is not None):
+                continue
+            if size is not None:
+                marks = encode_marks(low, partition.progress.done_beyond, bytes_max=size, filled=True)[0]
+                size, self._asked, self.commit_urgent = None, True, False
+            partition.committing = (low, marks)
+            offsets[name] = OffsetAndMetadata(low, metadata=marks)
         return offsets
 
     def _marks(self, partition: _Partition) -> str:
         progress = partition.progress
-        return encode_marks(progress.low_mark, progress.done_beyond, bytes_max=self._metadata_bytes)[0]
+        return encode_marks(progress.low_mark, progress.done_beyond, bytes_max=self.metadata_limit.sure)[0]
 
-    def shorten_marks(self) -> bool:
-        """The broker refused a commit's metadata as too long. Whether a shorter one can be tried."""
-        if not self._metadata_bytes:
+    def refused(self, offsets: Mapping[NamedPartition, OffsetAndMetadata], now_ms: int) -> bool:
+        """The broker refused a commit's metadata as too long. Whether a shorter one can be tried, which is at once."""
+        size = max((len(at.metadata) for at in offsets.values()), default=0)
+        if not size:
             return False
-        half = self._metadata_bytes // 2
-        self._metadata_bytes = half if half >= _METADATA_BYTES_MIN else 0
+        self.metadata_limit.refused(size)
+        self._look_at_limit()
+        self._start(now_ms)
         return True
 
-    def committed(self, offsets: Mapping[NamedPartition, OffsetAndMetadata]) -> None:
-        """A commit of these was accepted. It counts if it was the last one that `to_commit` wanted."""
+    def committed(self, offsets: Mapping[NamedPartition, OffsetAndMetadata], now_ms: int) -> bool:
+        """A commit of these was accepted. It counts if it was the last one that `to_commit` wanted.
+
+        Returns:
+            Whether another one should follow at once, to find out how much metadata the broker takes.
+        """
         for name, at in offsets.items():
             partition = self._partitions.get(name)
             if partition is not None and partition.committing == (at.offset, at.metadata):
                 partition.committed = partition.committing
+        if self.metadata_limit.asks is not None:
+            self.metadata_limit.accepted(max((len(at.metadata) for at in offsets.values()), default=0))
+            self._look_at_limit()
+            self._start(now_ms)
+        return self.metadata_limit.narrowing
 
     def low_marks(self) -> dict[NamedPartition, int]:
         """The first offset of each partition that is not done, or whose result is in no transaction."""
@@ -797,18 +834,25 @@ class Processing:
         works: list[Work] = []
         held_back: list[Work] = []
         offsets: dict[NamedPartition, OffsetAndMetadata] = {}
+        asks = self.metadata_limit.asks
         for name, partition in self._partitions.items():
             if partition.progress.low_mark < 0:
                 continue
             own = [work for work in taken if work.partition == name]
-            at, late = cover(partition.progress, own, bytes_max=self._metadata_bytes)
+            at, late = cover(partition.progress, own, bytes_max=self.metadata_limit.sure)
             held_back += late
             works += [work for work in own if work not in late]
             if at is None:
                 continue
             commit = (at.offset, at.metadata)
             if commit != partition.committed:
-                partition.committing = commit
+                if asks is not None:
+                    done = decode_marks(at.offset, at.metadata) or ()
+                    at = OffsetAndMetadata(
+                        at.offset, metadata=encode_marks(at.offset, done, bytes_max=asks, filled=True)[0]
+                    )
+                    asks, self._asked, self.commit_urgent = None, True, False
+                partition.committing = (at.offset, at.metadata)
                 offsets[name] = at
         self.outbox.send(works, held_back=held_back)
         self._start(now_ms)
@@ -821,7 +865,7 @@ class Processing:
         """Its transaction was committed; or aborted, and is to be written again after *again_in_ms*."""
         assert self.outbox is not None
         if again_in_ms is None:
-            self.committed(slice_.offsets)
+            self.committed(slice_.offsets, now_ms)
             self.outbox.committed()
         else:
             self.outbox.aborted(again_ms=now_ms + again_in_ms)

@@ -2,7 +2,7 @@
 
 ``k848p1:`` and base64url of: a version byte (1), a kind (0: runs, 1: bits), and either varints, alternately lengths of
 what is not done and of what is done, or a set of bits, lowest first. Both begin at the committed offset. The shorter
-one is written.
+one is written. Zero bytes may follow: neither ends with one.
 
 Source: own.
 """
@@ -26,8 +26,11 @@ Ranges = Sequence[tuple[int, int]]
 """Ranges of offsets, ascending and apart: (first, one after the last)."""
 
 
-def encode_marks(low: int, done: Ranges, *, bytes_max: int) -> tuple[str, bool]:
+def encode_marks(low: int, done: Ranges, *, bytes_max: int, filled: bool = False) -> tuple[str, bool]:
     """Write which offsets from *low* on are done.
+
+    Args:
+        filled: add zero bytes until the text has *bytes_max* bytes, or one less.
 
     Returns:
         The text, empty if nothing is done beyond *low*; and whether all of it is in the text. What does not fit is left
@@ -35,13 +38,20 @@ def encode_marks(low: int, done: Ranges, *, bytes_max: int) -> tuple[str, bool]:
     """
     whole = True
     ranges = list(done)
-    while ranges:
-        text = MARKS_PREFIX + base64.urlsafe_b64encode(_body(low, ranges)).decode().rstrip("=")
+    least = body_bytes(bytes_max) if filled else 0
+    while ranges or least > 0:
+        body = _body(low, ranges).ljust(least, b"\0")
+        text = MARKS_PREFIX + base64.urlsafe_b64encode(body).decode().rstrip("=")
         if len(text) <= bytes_max:
             return text, whole
         whole = False
         ranges = ranges[: len(ranges) * bytes_max // len(text)] if len(ranges) > 1 else []
     return "", whole
+
+
+def body_bytes(bytes_max: int) -> int:
+    """How many bytes of marks a text of *bytes_max* bytes holds; not positive if none."""
+    return (bytes_max - len(MARKS_PREFIX)) * 3 // 4
 
 
 def decode_marks(low: int, text: str) -> Ranges | None:
@@ -55,9 +65,10 @@ def decode_marks(low: int, text: str) -> Ranges | None:
         return None
     if len(body) < 2 or body[0] != _VERSION:
         return None
+    marks = body[2:].rstrip(b"\0")
     if body[1] == _BITS:
-        return _ranges_of_bits(low, body[2:])
-    return _ranges_of_runs(low, body[2:]) if body[1] == _RUNS else None
+        return _ranges_of_bits(low, marks)
+    return _ranges_of_runs(low, marks) if body[1] == _RUNS else None
 
 
 def _body(low: int, ranges: Ranges) -> bytes:

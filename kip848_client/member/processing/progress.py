@@ -133,4 +133,7 @@ class Progress:
     @property
     def runs(self) -> int:
         """How many runs `done_beyond` has, or a few more."""
-        return len(self._runs) + len(self._still_before())
+        before = self._done_before
+        if not before:
+            return len(self._runs)
+        return len(self._runs) + len(before) - max(0, bisect_right(self._firsts, self._end_offset) - 1)

@@ -76,6 +76,7 @@ class ProcessingLoop(ApplicationLoop):
                 grace_ms=_GRACE_MS,
                 cancellable=self._cancellable,
                 # little, so that it is full now and then
+                metadata_known=True,
                 metadata_bytes=consumer.draw(10, 24) if scenario.slice_records else consumer.draw(20, 60),
                 slice_records=scenario.slice_records or None,
             )
@@ -247,7 +248,7 @@ class ProcessingLoop(ApplicationLoop):
         if self._core.outbox is not None:
             self._transact(then, revoking=names is not None)
             return
-        offsets = self._core.to_commit(names)
+        offsets = self._core.to_commit(names, asks=names is None)
         if not offsets:
             then()
             return
@@ -258,7 +259,7 @@ class ProcessingLoop(ApplicationLoop):
         def ended(error: object) -> None:
             self._open_commits -= 1
             if error is None:
-                self._core.committed(offsets)
+                self._core.committed(offsets, self._now_ms)
             then()
             self._commit_last()
 
