@@ -95,7 +95,7 @@ def test_a_member_in_the_group_can_be_fenced_can_leave_can_fail_and_can_be_late(
 
 def test_only_members_heartbeat() -> None:
     """A heartbeat of a member that gave up would bring it back."""
-    assert HEARTBEATING.isdisjoint(FATAL | {Phase.IDLE, Phase.AWAITING_POLL, Phase.WAIT_FIRST_POLL})
+    assert HEARTBEATING.isdisjoint(FATAL | {Phase.IDLE, Phase.AWAITING_POLL})
     assert HEARTBEATING.isdisjoint({Phase.FENCED_RELEASE, Phase.STALE_RELEASE})
 
 

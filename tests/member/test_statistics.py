@@ -11,7 +11,7 @@ from kip848_client.member.core.statistics import RebalanceCause, Statistics
 @pytest.mark.parametrize(
     ("before", "cause"),
     [
-        (Phase.WAIT_FIRST_POLL, "join"),
+        (Phase.IDLE, "join"),
         (Phase.FENCED_RELEASE, "rejoin_removed"),
         (Phase.AWAITING_POLL, "rejoin_poll_missed"),
     ],

@@ -89,7 +89,7 @@ WANTED: Final[frozenset[Cell]] = frozenset(
         *((phase, "CoordinatorConnected", None) for phase in _ANSWERED),
         *((phase, "ListenerDone", raised) for phase in _ANSWERED for raised in (False, True)),
         *((phase, "ListenerDone", False) for phase in (Phase.FENCED_RELEASE, Phase.STALE_RELEASE, Phase.FATAL_RELEASE)),
-        *((phase, "AppPolled", None) for phase in (Phase.WAIT_FIRST_POLL, Phase.AWAITING_POLL, Phase.PENDING)),
+        *((phase, "AppPolled", None) for phase in (Phase.AWAITING_POLL, Phase.PENDING)),
     }
 )
 

@@ -34,10 +34,9 @@ from tests.support.member_harness import GROUP, INTERVAL_MS, MemberHarness, posi
 def test_r20_a_coordinator_is_looked_up_only_when_it_is_needed() -> None:
     """A consumer that waits to be used causes no traffic."""
     member = MemberHarness(coordinator_found=False)
-    member.subscribe("t")
     member.advance(10_000)
     assert not member.sent
-    member.poll()
+    member.subscribe("t")
     (lookup,) = member.requests(FindCoordinatorRequest)
     assert lookup.coordinator_keys == (GROUP,)
     assert member.take(FindCoordinatorRequest).destination is Destination.ANY_BROKER

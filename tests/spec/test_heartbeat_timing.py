@@ -236,8 +236,6 @@ def test_r38_a_phase_that_sends_nothing_asks_for_no_wake_up() -> None:
     """A wait of zero is a core at 100 %."""
     idle = MemberHarness()
     assert idle.member.deadline_ms() is None
-    idle.subscribe("t")
-    assert idle.member.deadline_ms() is None
     releasing = fenced()
     assert releasing.member.deadline_ms() is None
     late = stable()

@@ -61,7 +61,7 @@ def test_r149_a_subscription_ends_a_manual_assignment() -> None:
     member.assign({T0: OffsetAndMetadata(5)})
     member.subscribe("t")
     assert member.owned == []
-    assert member.history[-1] == "stop(t-0)"
+    assert member.history[-2:] == ["stop(t-0)", "heartbeat(0)"]
 
 
 def test_r149_a_subscribed_consumer_ignores_assign() -> None:

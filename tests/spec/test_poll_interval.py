@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kip848_client.errors import MaxPollExceededError
-from kip848_client.member.core.events import AppPolled, FailureKind, SurfaceError, Tick
+from kip848_client.member.core.events import FailureKind, SurfaceError, Tick
 from kip848_client.member.core.states import MemberState
 from tests.spec.arrange import (
     ONE,
@@ -29,14 +29,29 @@ def late(**settings: object) -> MemberHarness:
     return member
 
 
-def test_r125_the_time_runs_from_the_poll_that_joins() -> None:
-    """An application may subscribe long before it polls."""
+def test_r125_the_time_runs_from_the_subscription() -> None:
+    """An application that subscribes and then hangs keeps partitions that no member reads."""
     member = MemberHarness()
+    member.advance(MAX_POLL_MS + 1)  # it is made long before it is used
     member.subscribe("t")
-    member.clock.advance(MAX_POLL_MS + 1)
-    member.step(AppPolled({}))
-    member.tick()
-    assert heartbeat_epochs(member) == [0]
+    member.answer_heartbeat(epoch=1, assignment=ONE)
+    pass_time(member, MAX_POLL_MS)
+    assert member.state() is MemberState.RECONCILING
+    pass_time(member, 1)
+    assert heartbeat_epochs(member)[-1] == -1
+    assert member.state() is MemberState.UNJOINED
+    member.answer_heartbeat(epoch=-1)
+    member.poll()
+    member.expect_heartbeat(epoch=0)
+
+
+def test_r126_a_subscription_is_no_poll() -> None:
+    """The member would be given partitions again that its application does not read."""
+    member = late()
+    member.answer_heartbeat(epoch=-1)
+    member.finish_call("lost", "t-0")
+    member.subscribe("u")
+    member.expect_no_heartbeat()
 
 
 def test_r125_a_poll_during_one_release_says_nothing_about_the_next() -> None:

@@ -12,7 +12,7 @@ from kip848_client.member.core.context import Context
 from kip848_client.member.core.events import CommitDone, MetadataUpdated, StateChanged
 from kip848_client.member.core.settings import MemberConfig
 from kip848_client.member.core.states import PHASE_ROWS, MemberState, Phase
-from tests.spec.arrange import TWO, fence, joining, stable, unresolved
+from tests.spec.arrange import ONE, TWO, calls, fence, joining, stable, unresolved
 from tests.support.member_harness import MAX_POLL_MS, MemberHarness, positions
 
 
@@ -38,14 +38,17 @@ def test_r2_only_the_moves_of_the_table_are_possible(phase: Phase) -> None:
         assert not context.effects
 
 
-def test_r3_joining_begins_inside_poll() -> None:
-    """A member that joins before it polls would be given partitions that no member reads."""
+def test_r3_subscribe_joins_and_what_follows_waits_for_poll() -> None:
+    """Programs subscribe, look whether they are members, and poll then; their callbacks run where they expect it."""
     member = MemberHarness()
     member.subscribe("t")
-    member.advance(60_000)
-    assert not member.sent
-    member.poll()
     member.expect_heartbeat(epoch=0)
+    member.answer_heartbeat(epoch=1, assignment=ONE)
+    member.advance(MAX_POLL_MS)
+    assert member.state() is MemberState.RECONCILING
+    assert calls(member) == []
+    member.poll()
+    assert calls(member) == ["assigned(t-0)"]
 
 
 def test_r4_another_assignment_begins_a_reconciliation() -> None:

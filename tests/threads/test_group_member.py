@@ -53,13 +53,14 @@ def join(bench: Bench) -> Bench:
     return bench
 
 
-def test_nothing_runs_before_it_is_needed(bench: Bench) -> None:
-    """A consumer that is only constructed costs no thread, and sends nothing."""
-    assert not [thread for thread in threading.enumerate() if thread.name == "kip848-heartbeat-test"]
+def test_subscribe_joins_and_listeners_wait_for_poll(bench: Bench) -> None:
+    """A program that looks for its member after subscribe() alone waited for ever; callbacks stay in its own thread."""
+    assert not [thread for thread in threading.enumerate() if thread.name == "kip848-heartbeat-test"], "not before"
     bench.member.subscribe(ORDERS, bench.callbacks)
-    wait_until(lambda: bench.manager.processed == 1)
+    wait_until(lambda: bench.member.view.state is MemberState.RECONCILING)
+    assert bench.callbacks.calls == []
 
-    assert bench.coordinator.sent == [], "joining begins inside poll()"
+    poll_until(bench, lambda: bench.callbacks.calls == [("assigned", [0, 1])])
 
 
 def test_a_rebalance_runs_in_the_order_of_the_protocol(bench: Bench, coordinator: ScriptedCoordinator) -> None:

@@ -148,7 +148,7 @@ def _reach(world: World, match: re.Match[str]) -> None:
 
 
 def _lose(world: World, match: re.Match[str]) -> None:
-    world.consumers[match["name"]].answers_to_lose.append(match["api"] or "")
+    world.answers_to_lose[match["name"]].append(match["api"] or "")
 
 
 def _fail_listener(world: World, match: re.Match[str]) -> None:

@@ -8,7 +8,7 @@ consumer. A member that is cut off sends into the void, and its requests time ou
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 from uuid import UUID
@@ -74,6 +74,8 @@ class World:
     def __init__(self) -> None:
         self.harness: Final = Harness()
         self.consumers: Final[dict[str, TranscriptConsumer]] = {}
+        self.answers_to_lose: Final[defaultdict[str, list[str]]] = defaultdict(list)
+        """Name of a consumer, also of one that comes later -> APIs whose next answer is lost; "" stands for any."""
         self._lines: Final[list[str]] = []
         self._steady: Final[Counter[str]] = Counter()
         self.arrows: Final[list[tuple[str, str, str]]] = []
@@ -225,8 +227,7 @@ class TranscriptConsumer:
         self.reachable = True
         self._parked: dict[int, events.SendRequest] = {}
         """Requests that the coordinator has not answered yet, by their number there."""
-        self.answers_to_lose: list[str] = []
-        """Names of APIs whose next answer is lost; "" stands for any."""
+        self.answers_to_lose: Final[list[str]] = world.answers_to_lose[name]
         self.failing_callback: str | None = None
         self._app_polled_ms: int | None = None
         self._in_call = False

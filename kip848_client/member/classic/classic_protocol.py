@@ -122,6 +122,8 @@ class ClassicProtocol(GroupPart, RunOwner, RoundOwner, ExitOwner):
                 self._match()
         if context.phase is Phase.IDLE:
             context.move("subscribed")
+            self.exit.seen_polling(context.now_ms)  # the first poll() has as long as any other
+            self.join()
         elif changed and not self._round.join_due:  # a join that is due carries the change
             self.rejoin("the subscription changed")
 
@@ -132,7 +134,7 @@ class ClassicProtocol(GroupPart, RunOwner, RoundOwner, ExitOwner):
 
     @property
     def poll_wanted(self) -> bool:
-        waits = self._context.phase in {Phase.WAIT_FIRST_POLL, Phase.AWAITING_POLL}
+        waits = self._context.phase is Phase.AWAITING_POLL
         return waits or self._run_due or self.exit.poll_wanted
 
     @property
@@ -146,7 +148,7 @@ class ClassicProtocol(GroupPart, RunOwner, RoundOwner, ExitOwner):
     def polled(self) -> None:
         context = self._context
         self.exit.polled()
-        if context.phase in {Phase.WAIT_FIRST_POLL, Phase.AWAITING_POLL}:
+        if context.phase is Phase.AWAITING_POLL:
             context.move("polled")
             self.join()
         elif self._run_due:

@@ -5,8 +5,8 @@ Every heartbeat outcome that changes what the member is ends here; so do poll() 
 =========  =============  ====================  ===================  ======================  =========
 event      not in group   joining, in group     leaving              releasing               fatal
 =========  =============  ====================  ===================  ======================  =========
-subscribe  poll() joins   next heartbeat        after the leave      after the callback      ignored
-poll()     joins          `reconciler`          -                    stale: joins later      -
+subscribe  joins          next heartbeat        after the leave      after the callback      ignored
+poll()     stale: joins   `reconciler`          -                    stale: joins later      -
 answer     ignored        epoch, assignment     epoch                ignored                 ignored
 =========  =============  ====================  ===================  ======================  =========
 
@@ -95,17 +95,18 @@ class Membership(ExitOwner):
         context.subscription = subscription
         if context.phase is Phase.IDLE:
             context.move("subscribed")
+            self.exit.seen_polling(context.now_ms)  # the first poll() has as long as any other
+            self.join()
 
     @property
     def poll_wanted(self) -> bool:
         """Whether the next poll() moves the member."""
-        waiting = self._context.phase in {Phase.WAIT_FIRST_POLL, Phase.AWAITING_POLL}
-        return waiting or self.exit.poll_wanted
+        return self._context.phase is Phase.AWAITING_POLL or self.exit.poll_wanted
 
     def polled(self) -> None:
         """poll() began."""
         self.exit.polled()
-        if self._context.phase in {Phase.WAIT_FIRST_POLL, Phase.AWAITING_POLL}:
+        if self._context.phase is Phase.AWAITING_POLL:
             self._context.move("polled")
             self.join()
 

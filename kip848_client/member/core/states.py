@@ -47,8 +47,6 @@ class Phase(enum.Enum):
 
     IDLE = "idle"
     """Kafka UNSUBSCRIBED. Sends nothing. Ends with subscribe(). A manual assignment lives here too."""
-    WAIT_FIRST_POLL = "wait_first_poll"
-    """Kafka UNSUBSCRIBED, subscription updated. Sends nothing. Ends with poll(): rebalances happen only inside it."""
     JOINING = "joining"
     """Kafka JOINING. Sends a full heartbeat of epoch 0 at once. Ends with its answer."""
     AWAITING_POLL = "awaiting_poll"
@@ -137,11 +135,8 @@ _OUT: Final[Exits] = {
 STATES: Final[Mapping[MemberState, Mapping[Phase, Exits]]] = {
     MemberState.UNJOINED: {
         Phase.IDLE: {
-            "subscribed": Phase.WAIT_FIRST_POLL,
-        },
-        Phase.WAIT_FIRST_POLL: {
-            "polled": Phase.JOINING,  # not before: an assignment must not arrive while no poll() can take it up
-            "unsubscribed": Phase.IDLE,
+            # At once, as in librdkafka (Java joins in poll()); what comes of it waits for poll().
+            "subscribed": Phase.JOINING,
         },
         Phase.JOINING: {
             "joined": Phase.IN_SYNC,  # no assignment in the answer: there is nothing to reconcile

@@ -189,7 +189,7 @@ class GroupExit:
             context.incarnation += 1  # the end of the lost callback must not let the member join
         if context.phase in RELEASING:
             context.set_owned(())  # also if we are called inside the lost callback, which has yet to return
-        if context.phase in {Phase.WAIT_FIRST_POLL, Phase.AWAITING_POLL, Phase.FENCED_RELEASE}:
+        if context.phase in {Phase.AWAITING_POLL, Phase.FENCED_RELEASE}:
             context.move("unsubscribed")
 
     def _begin_leave(self) -> None:

@@ -304,7 +304,7 @@ def _(patch: Patch) -> None:
     original = Membership.polled
 
     def polled(self: Membership) -> None:
-        if self._context.phase in {Phase.WAIT_FIRST_POLL, Phase.AWAITING_POLL}:
+        if self._context.phase is Phase.AWAITING_POLL:
             self._context.polled_ms = self._context.now_ms
         original(self)
 
