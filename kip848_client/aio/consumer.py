@@ -48,6 +48,7 @@ from kip848_client.consumer.group.translation import (
     record_count,
 )
 from kip848_client.consumer.records.data_plane import ErrorDetails, TopicPartition
+from kip848_client.consumer.records.error_messages import is_error
 from kip848_client.consumer.records.message import K_co, Message, V_co
 from kip848_client.errors import IllegalStateError, RequestTimeoutError
 from kip848_client.journal import Journal
@@ -376,6 +377,9 @@ class AsyncConsumer(Generic[K_co, V_co]):
 
     def _put_back(self, batch: list[Message[K_co, V_co]]) -> None:
         """Keep these records for the next read, which returns them first (on the thread)."""
+        if batch and is_error(batch[0]):
+            self._consumer._error_messages.extendleft(batch)
+            return
         if self._consumer._values is not None:
             self._consumer._values.take_back(batch, self._consumer._ready)
         self._consumer._fetcher.take_back(batch)

@@ -59,6 +59,7 @@ class ConsumerConfig(Confidential, frozen=True):
             consumer offers, including built-in ones.
         auto_offset_store: whether records returned by poll() count as processed; else the application calls
             store_offsets().
+        errors_as_messages: whether poll() returns errors in place of records, as confluent-kafka does.
         partition_eof: whether poll() returns a message with an error() of _PARTITION_EOF at the end of a partition.
         classic_keys: keys for which the protocol is classic, sorted; none if group.protocol is given.
         protocol: ``consumer`` (KIP-848) or ``classic``.
@@ -94,6 +95,7 @@ class ConsumerConfig(Confidential, frozen=True):
     on_commit: Callable[..., object] | None = None
     local_assignors: LocalAssignors = msgspec.field(default_factory=LocalAssignors)
     auto_offset_store: bool = True
+    errors_as_messages: bool = False
     partition_eof: bool = False
     classic_keys: tuple[str, ...] = ()
     protocol: str = "consumer"
@@ -145,6 +147,7 @@ ONLY_OWN_KEYS: Final = frozenset(
         "max.poll.interval.ms",
         "request.timeout.ms",
         "default.api.timeout.ms",
+        "errors.as.messages",
         "heartbeat.early.enable",
         "heartbeat.interval.max.ms",
         "on_commit",
@@ -266,6 +269,7 @@ def parse_consumer_config(conf: Mapping[str, ConfigValue]) -> ConsumerConfig:
         heartbeat_interval_ms=heartbeat_interval_ms,
         topic_refresh_ms=_topic_refresh_ms(reader),
         auto_offset_store=reader.flag("enable.auto.offset.store", default=True),
+        errors_as_messages=reader.flag("errors.as.messages", default=False),
         partition_eof=partition_eof,
         classic_keys=classic_keys,
         key_deserializer=_deserializer(reader, "key.deserializer"),

@@ -124,14 +124,14 @@ class ConfigReader:
         return number
 
     def flag(self, key: str, *, default: bool) -> bool:
-        """True or false, also spelled as text."""
+        """True or false, also spelled as text in one of librdkafka's ways."""
         value = self.conf.get(key, default)
         if isinstance(value, bool):
             return value
-        text = str(value).strip().lower()
-        if text in {"true", "1", "yes", "on"}:
+        text = str(value).lower()
+        if text in {"true", "t", "1"}:
             return True
-        if text in {"false", "0", "no", "off"}:
+        if text in {"false", "f", "0"}:
             return False
         return self.refuse(f"{key} must be true or false, got {self.show(key, value)}", default)
 

@@ -11,6 +11,7 @@ import math
 import os
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from threading import get_ident
@@ -80,6 +81,7 @@ from kip848_client.consumer.records.data_plane import (
     public_commit,
 )
 from kip848_client.consumer.records.deserializers import Deserializers, deserializers_of
+from kip848_client.consumer.records.error_messages import error_messages, is_error
 from kip848_client.consumer.records.fetcher import WARM_TIMEOUT_S, Fetcher, first_offsets, is_missing
 from kip848_client.consumer.records.gap_check import GapCheck
 from kip848_client.consumer.records.message import K_co, Message, V_co
@@ -94,7 +96,9 @@ from kip848_client.errors import (
     ErrorCode,
     IllegalStateError,
     Kip848Error,
+    ListenerError,
     RequestTimeoutError,
+    error_for_code,
     join_names,
 )
 from kip848_client.journal import Journal
@@ -272,6 +276,9 @@ class Consumer(Generic[K_co, V_co]):
         if self._values is not None:
             fetcher = self._fetcher
             self._values.introduce(lambda: fetcher.list_topics(timeout=10.0).cluster_id)
+        self._as_messages: Final = self._config.errors_as_messages
+        self._error_messages: Final[deque[Any]] = deque()
+        """With errors.as.messages: errors that no call has returned yet."""
         self._told_of_nothing_wanted = False
         self._unmet_topics: frozenset[str] = frozenset()
         self._gate = gate = OneThread()
@@ -293,7 +300,9 @@ class Consumer(Generic[K_co, V_co]):
         *,
         on_assign: RebalanceCallback | None = None,
     ) -> None:
-        """Subscribe to these topics, in place of earlier ones. The consumer joins the group in poll().
+        """Subscribe to these topics, in place of earlier ones. The consumer joins the group in the background.
+
+        Partitions are assigned, and listeners called, in poll(). The first one has max.poll.interval.ms from here on.
 
         Args:
             topics: names, `SubscriptionPattern` objects, or names that start with ``^``, which are patterns (RE2,
@@ -318,7 +327,7 @@ class Consumer(Generic[K_co, V_co]):
             if on_assign or on_revoke or on_lost:
                 called = CallableListener(on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
             if not subscription:
-                self._group.unsubscribe(timeout_ms=self._group.default_api_timeout_ms)
+                self._group.unsubscribe(timeout_ms=self._group.default_api_timeout_ms, waits=not self._as_messages)
                 return
             self._group.subscribe(subscription, _Callbacks(self, called) if called is not None else None)
             self._unmet_topics = frozenset(subscription.topics)
@@ -345,15 +354,16 @@ class Consumer(Generic[K_co, V_co]):
         """Leave the group, after on_partitions_revoked for all partitions. Ends a manual assignment as well.
 
         With enable.auto.commit, returned records are committed first; a listener that unsubscribes must commit itself.
-        Waits for the coordinator's answer, at most default.api.timeout.ms; inside a listener it does not wait.
+        Waits for the coordinator's answer, at most default.api.timeout.ms; inside a listener, and with
+        errors.as.messages, it does not wait: on_partitions_revoked runs in the next poll() or close().
 
         Raises:
             ListenerError: the listener raised; the consumer has left anyway.
         """
         self._check_not_handling("unsubscribe")
         with self._gate:
-            self._group.unsubscribe(timeout_ms=self._group.default_api_timeout_ms)
-            if not self._group.listener_effect:
+            self._group.unsubscribe(timeout_ms=self._group.default_api_timeout_ms, waits=not self._as_messages)
+            if not self._group.listener_effect and not self._as_messages:
                 self._fetcher.stop_all()
 
     # --- records
@@ -386,6 +396,8 @@ class Consumer(Generic[K_co, V_co]):
                 batch = self._next_batch(Filling(PREFETCH_RECORDS, timeout))
                 if not batch:
                     return None
+                if self._as_messages and is_error(batch[0]):
+                    return batch[0]
                 # In front: after a resume() `ready` may hold more than the batch that was taken from it.
                 ready.extendleft(reversed(batch))
                 self._fetcher.on_the_way = False
@@ -497,7 +509,8 @@ class Consumer(Generic[K_co, V_co]):
             return self._read_opened(self._values, filling, slice_s)
         with self._gate:
             batch = self._next_batch(filling, slice_s)
-        self._in_hand = tuple(batch)
+        if not (batch and self._as_messages and is_error(batch[0])):
+            self._in_hand = tuple(batch)
         self._fetcher.on_the_way = False  # Python handles Ctrl-C at calls: there is none between here and the caller
         return batch
 
@@ -531,6 +544,8 @@ class Consumer(Generic[K_co, V_co]):
         with self._gate:
             while True:
                 batch = self._next_batch(filling, end_s - time.monotonic())
+                if batch and self._as_messages and is_error(batch[0]):
+                    return batch
                 ready.extendleft(reversed(batch))
                 self._fetcher.on_the_way = False
                 self._in_hand = opened  # from the first on: Ctrl-C may come before it is returned
@@ -553,7 +568,27 @@ class Consumer(Generic[K_co, V_co]):
         return opened.copy()  # the application may take records out of its list
 
     def _next_batch(self, filling: Filling, slice_s: float = math.inf) -> list[Message[K_co, V_co]]:
-        """At most *filling.count* records; none if *slice_s* pass before *filling* is over."""
+        """At most *filling.count* records, or an error; none if *slice_s* pass before *filling* is over."""
+        if not self._as_messages or self._processor_reads:
+            return self._gather(filling, slice_s)
+        if not self._error_messages:
+            told = self._group.thread.fatal_raised
+            try:
+                return self._gather(filling, slice_s)
+            except ListenerError as error:
+                if error.__cause__ is None:
+                    raise
+                raise error.__cause__  # noqa: B904  confluent-kafka does not wrap what a callback raises
+            except Kip848Error as error:
+                self._error_messages.extend(error_messages(error))
+                if not self._error_messages:
+                    raise
+            if told:  # a loop that goes on after a fatal error must not spin
+                self._group.thread.wait(min(slice_s, max(0.0, filling.deadline_s - time.monotonic())))
+        self._mark = None
+        return [self._error_messages.popleft()]
+
+    def _gather(self, filling: Filling, slice_s: float) -> list[Message[K_co, V_co]]:
         group, fetcher, ready, manager = self._group, self._fetcher, self._ready, self._manager
         thread = group.thread
         group.check_usable()
@@ -678,7 +713,14 @@ class Consumer(Generic[K_co, V_co]):
             for p in manual
             if (found := described.get(p.topic)) is not None and not found.error and p.partition not in found.partitions
         ]
-        if missing:
+        if missing and self._as_messages:
+            self._fetcher.report(
+                error_for_code(
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                    f"Subscribed topic not available: {join_names(sorted(missing))}; read once it exists",
+                )
+            )
+        elif missing:
             self._group.listeners.observer.log(
                 logging.WARNING,
                 LogEvent.TOPICS_MISSING,
@@ -695,7 +737,7 @@ class Consumer(Generic[K_co, V_co]):
             self._fetcher.forget_lost(lost)
         while (error := self._fetcher.take_error()) is not None:
             missing = isinstance(error, BrokerError) and error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            harmless = (missing or is_own_lookup(error)) and self._group.subscription
+            harmless = ((missing and not self._as_messages) or is_own_lookup(error)) and self._group.subscription
             if not harmless and not is_refused_lookup(error):
                 raise error
             # A topic was deleted: the coordinator knows it and will revoke its partitions. Or librdkafka finds no

@@ -166,7 +166,7 @@ class GroupMember:
     # --- what is wanted
 
     def subscribe(self, subscription: Subscription, callbacks: RebalanceCallbacks | None) -> None:
-        """Want these topics. Joining begins with the next poll.
+        """Join the group for these topics, in the background. Listeners run in the next poll.
 
         Args:
             subscription: not empty; empty is `unsubscribe`.
@@ -233,10 +233,13 @@ class GroupMember:
         else:
             self.thread.stop_fetching_all()
 
-    def unsubscribe(self, *, timeout_ms: int) -> None:
+    def unsubscribe(self, *, timeout_ms: int, waits: bool = True) -> None:
         """Leave the group. Waits until the leave is answered, at most *timeout_ms*; from inside a listener, not at all.
 
         With auto-commit, commits the consumed positions first; inside a listener, the listener must commit them.
+
+        Args:
+            waits: False to return at once; the revoked listener runs in the next poll() or close().
 
         Raises:
             ListenerError: the revoked listener raised; the member left all the same.
@@ -246,6 +249,13 @@ class GroupMember:
         self._subscription = Subscription()
         if self._manual:
             self.assign({})
+            return
+        if not waits:
+            if self._auto_commit and self.view.member_epoch > 0:
+                self.commit_async(None, lambda _error, _offsets: None)
+            self.manager.post(
+                LeaveRequested(self.commits.open().call_id, self.clock.now_ms() + timeout_ms, LeaveMode.DEFAULT)
+            )
             return
         if self.listeners.running is None:
             began_s = time.monotonic()

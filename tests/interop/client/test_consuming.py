@@ -103,14 +103,13 @@ def test_batches_wait_for_more_only_as_long_as_they_may_linger(make_consumer: Ma
 
 def test_a_rebalance_ends_the_wait_of_consume_with_what_has_come(make_consumer: MakeConsumer, produce: Produce) -> None:
     """What one call returned is handled before the next; a member that went on waiting would hold up the group."""
-    first, second = make_consumer().subscribe("orders"), make_consumer().subscribe("orders")
-    drive(first, until=lambda: len(first.raw._fetcher.fetched) == 4)
+    first, second = make_consumer().subscribe("orders"), make_consumer()
     produce("orders", 1)
 
     with ThreadPoolExecutor() as pool:
         batch = pool.submit(first.raw.consume, 100, TIMEOUT_S)
         wait_until(lambda: len(first.raw._ready) == 4)
-        drive(second, until=batch.done)
+        drive(second.subscribe("orders"), until=batch.done)
 
     read = [key(message) for message in batch.result()]
     first.delivered.extend(read)

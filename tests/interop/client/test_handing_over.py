@@ -100,9 +100,9 @@ def test_a_signal_handler_that_closes_ends_the_poll_that_it_interrupts(
     fetcher = consumer._fetcher
     read = fetcher.read
 
-    def interrupted(count: int, **limits: Any) -> Any:
+    def interrupted(count: int, **how: Any) -> Any:
         consumer.close()
-        return read(count, **limits)
+        return read(count, **how)
 
     monkeypatch.setattr(fetcher, "read", interrupted)
     assert consumer.poll(10) is None
