@@ -154,3 +154,24 @@ def test_a_commit_before_the_first_join_says_that() -> None:
     member.advance(INTERVAL_MS)
 
     assert "it has not joined yet, which poll() does" in refused_commit(member)
+
+
+def test_a_new_subscription_is_no_consequence_of_the_last_leave() -> None:
+    """The member is outside because nothing has polled yet."""
+    member = stable()
+    member.leave()
+    member.finish_call("revoked", "t-0")
+    member.answer_heartbeat(epoch=-1)
+    member.subscribe("t")
+
+    assert "it has not joined yet, which poll() does" in refused_commit(member)
+
+
+def test_a_commit_beside_a_group_with_members_names_them() -> None:
+    """assign() with the group.id of a running service: the commit is refused although nothing was removed."""
+    by_hand = MemberHarness()
+    by_hand.step(ManuallyAssigned({T0: OffsetAndMetadata(9)}, {}))
+    by_hand.step(CommitRequested(77, positions(t_0=5), CommitKind.SYNC, by_hand.now_ms + 1_000))
+    by_hand.answer_commit(ErrorCode.UNKNOWN_MEMBER_ID)
+
+    assert "a consumer that assigns by hand needs a group.id of its own" in str(by_hand.commit_error(77))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -21,6 +21,12 @@ from kip848_client.network.queues import Bell
 
 Offsets: TypeAlias = Mapping[NamedPartition, OffsetAndMetadata]
 OnCommitted: TypeAlias = Callable[[Kip848Error | None, Offsets], object]
+
+
+_LATER: Final = (
+    "An earlier, asynchronous commit() has failed. A later call raises that, because the commit has no on_commit."
+)
+"""Shown below the traceback, which names the later call."""
 
 
 class PendingCall(msgspec.Struct, eq=False):
@@ -174,6 +180,7 @@ class CommitManager:
             if callback is not None:
                 callback(call.error, call.offsets)
             elif call.error is not None:
+                call.error.add_note(_LATER)
                 return call.error
         return None
 

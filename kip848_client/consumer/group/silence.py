@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from kip848_client.common.logs import LogEvent
 from kip848_client.common.model import NamedPartition, OffsetAndMetadata, shorten_partitions
+from kip848_client.common.plain_text import counted
 from kip848_client.consumer.group.group_member import GroupMember
 from kip848_client.consumer.records.data_plane import KafkaException, public
 from kip848_client.consumer.records.fetcher import Fetcher
@@ -114,8 +115,8 @@ class SilenceWatch:
             lost = any(start.reason is StartReason.OUT_OF_RANGE for start in alike)
             why = "has committed offsets that are not there any more" if lost else "has committed nothing"
             hint = (
-                f"auto.offset.reset={policy} began at the end, as group {group_id!r} {why}: the "
-                f"{sum(passed_over.values()):,} records before it are not read. To read them, set "
+                f"auto.offset.reset={policy} began at the end, as group {group_id!r} {why}: "
+                f"{counted(sum(passed_over.values()), 'record')} before it will not be read. To read them, set "
                 f"auto.offset.reset=earliest and use a new group.id, or close the group's consumers and run: {again}"
             )
         elif not records:

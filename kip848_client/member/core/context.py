@@ -143,6 +143,8 @@ class Context:
         """
         old = self.phase
         move(self, trigger)
+        if trigger == "subscribed":
+            self.departure, self.poll_missed = None, False  # it is outside for another reason now
         new = self.phase
         self.statistics.moved(old, new, now_ms=self.now_ms)
         if new.state is not old.state:

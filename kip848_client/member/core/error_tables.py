@@ -137,6 +137,19 @@ COMMIT_CODES: Final[dict[int, CommitErrorClass]] = {
 """Codes of OffsetCommit with a row of their own."""
 
 
+COMMIT_ADVICE: Final[dict[int, str]] = {
+    ErrorCode.UNKNOWN_MEMBER_ID: (
+        "the coordinator has removed this member, because its session ended or an operator did so; it joins again by "
+        "itself"
+    ),
+    ErrorCode.STALE_MEMBER_EPOCH: "the group has rebalanced meanwhile: a new commit may succeed",
+    ErrorCode.ILLEGAL_GENERATION: "the group has rebalanced meanwhile: a new commit may succeed",
+    ErrorCode.FENCED_INSTANCE_ID: "another process has taken this group.instance.id; give every process its own",
+    ErrorCode.OFFSET_METADATA_TOO_LARGE: "the metadata is longer than the broker's offset.metadata.max.bytes",
+}
+"""What an error code of OffsetCommit means to the user."""
+
+
 TOPIC_GONE: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 """Codes for a deleted topic, by name and by id. A subscribed member does not report them: it waits for the assignment
 without the topic.

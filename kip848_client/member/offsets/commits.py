@@ -48,7 +48,12 @@ from kip848_client.errors import (
 )
 from kip848_client.member.core.backoff import Backoff
 from kip848_client.member.core.context import Context
-from kip848_client.member.core.error_tables import CommitErrorClass, commit_error_class, forgets_coordinator
+from kip848_client.member.core.error_tables import (
+    COMMIT_ADVICE,
+    CommitErrorClass,
+    commit_error_class,
+    forgets_coordinator,
+)
 from kip848_client.member.core.events import (
     AUTOMATIC_COMMIT_ID,
     CommitDone,
@@ -367,7 +372,13 @@ class Commits:
             lacks = missing_permission(self._context.config, "READ", f"group {group_id!r}")
             error = error_for_code(result.code, f"{text}: {lacks}")
         else:
-            error = error_for_code(result.code, text)
+            advice = COMMIT_ADVICE.get(result.code)
+            if result.code == ErrorCode.UNKNOWN_MEMBER_ID and not self._context.subscribed:
+                advice = (
+                    "the group has members, and only these may commit; a consumer that assigns by hand needs a "
+                    "group.id of its own"
+                )
+            error = error_for_code(result.code, text if advice is None else f"{text}: {advice}")
         error_class = commit_error_class(result.code)
         if error_class in {CommitErrorClass.NOT_A_MEMBER, CommitErrorClass.STALE, CommitErrorClass.OLD_GENERATION}:
             self._context.expedite = True

@@ -138,8 +138,9 @@ def test_a_failed_asynchronous_commit_without_a_callback_is_raised_later(
 
     consumer.raw.commit(offsets=[TopicPartition("orders", 0, 1)])
     consumer.subscribe("orders")
-    with pytest.raises(Kip848Error):
+    with pytest.raises(Kip848Error) as raised:
         drive(consumer, other, until=lambda: False)
+    assert "asynchronous commit() has failed" in raised.value.__notes__[0]
 
     assert offsets_of(make_consumer)[0] == OFFSET_INVALID
 
