@@ -485,7 +485,13 @@ class Consumer(Generic[K_co, V_co]):
             return []
         fetcher.on_the_way = True
         began_s = time.monotonic() if self._meter.metrics.measuring else 0.0
-        batch: list[Any] = fetcher.plane.consume(count, 0)
+        fetcher.inside += 1
+        try:
+            batch: list[Any] = fetcher.plane.consume(count, 0)
+        finally:
+            fetcher.inside -= 1
+            if fetcher.close_due:
+                fetcher.close_plane()
         if batch:
             fetcher.reads += 1
             fetcher.returned += len(batch)
@@ -647,6 +653,8 @@ class Consumer(Generic[K_co, V_co]):
                 with fetcher.lock:
                     batch = fetcher.read(count - len(ready), timeout_s=min(slice_s, left_s), filling=bool(ready))
                 manager.home.check()  # librdkafka's callbacks are the application's code, too
+                if fetcher.closed:
+                    return []  # by a signal handler that interrupted this call
                 if fetcher.eventful:
                     self._tell(batch)
                     continue

@@ -138,9 +138,10 @@ class Fetcher:
         """When another thread asked for its turn last, on ``time.monotonic``."""
         self.is_reader: Callable[[], bool] = lambda: True
         """Whether the current thread is the one that reads."""
-        self._describing = 0
-        self._close_due = False
-        """Close librdkafka's consumer when `list_topics` has ended: it was interrupted by what closes this."""
+        self.inside = 0
+        """How many calls of librdkafka go on that a signal handler may interrupt."""
+        self.close_due = False
+        """Close librdkafka's consumer when these have ended: a signal handler has closed this in the middle of one."""
         self._untidy = False
         """Another thread has paused or resumed partitions, whose records are where they were."""
         self._make_plane = make_plane
@@ -193,7 +194,7 @@ class Fetcher:
         self._warm: set[str] = set()
         self._errors: deque[Kip848Error] = deque()
         self._lost: deque[tuple[NamedPartition, OffsetAndMetadata]] = deque()
-        self._closed = False
+        self.closed = False
         self._most = 0
         """Partitions that were fetched at once."""
 
@@ -203,23 +204,19 @@ class Fetcher:
     def list_topics(self, topic: str | None = None, *, timeout: float) -> ClusterMetadata:
         """The metadata of the cluster, or of *topic* alone.
 
-        confluent_kafka runs Python code while it makes the answer. A signal handler that closes its consumer there
-        ends the process with a crash, so this closes it afterwards.
-
         Raises:
             KafkaException: no answer within *timeout* seconds.
             IllegalStateError: a signal handler has closed the consumer.
         """
-        if self._closed:
+        if self.closed:
             raise IllegalStateError("the consumer is closed; make a new one")
-        self._describing += 1
+        self.inside += 1
         try:
             return list_topics(self.plane, topic, timeout=timeout)
         finally:
-            self._describing -= 1
-            if self._close_due and not self._describing:
-                self._close_due = False
-                self._close_plane()
+            self.inside -= 1
+            if self.close_due:
+                self.close_plane()
 
     # --- what the member asks for
 
@@ -441,17 +438,25 @@ class Fetcher:
         """
         if self.is_reader():
             with self.lock:
-                return work()
+                return self._while_open(work)
         self.asked_s = time.monotonic()  # first: from then on the reading thread looks whether the turn is taken
         with self.turn:
             wanted()
             for _ in range(_HANDING_OUT_LOOKS):
                 with self.lock:
                     if not self.on_the_way:
-                        return work()
+                        return self._while_open(work)
                 time.sleep(_HANDING_OUT_S)
             with self.lock:
-                return work()
+                return self._while_open(work)
+
+    def _while_open(self, work: Callable[[], ResultT]) -> ResultT:
+        try:
+            return work()
+        except RuntimeError as error:
+            if self.closed and not isinstance(error, Kip848Error):  # by a signal handler in the middle of it
+                raise IllegalStateError("the consumer is closed; make a new one") from error
+            raise
 
     def give_way(self, *, unless: Callable[[], bool]) -> bool:
         """Let other threads that wait have their turn; not under `lock`. False as soon as *unless* says so."""
@@ -541,6 +546,15 @@ class Fetcher:
 
         Errors that librdkafka delivers in place of records are kept for `take_error` and `first_lost`; see `eventful`.
         """
+        self.inside += 1
+        try:
+            return self._read(count, timeout_s, filling=filling)
+        finally:
+            self.inside -= 1
+            if self.close_due:
+                self.close_plane()
+
+    def _read(self, count: int, timeout_s: float, *, filling: bool) -> list[Any]:
         plane = self.plane
         if self.on_the_way:
             self._begin_again()
@@ -741,19 +755,25 @@ class Fetcher:
     @_locked
     def close(self) -> None:
         """End fetching and close librdkafka's consumer; may be called again. Nothing is fetched or known afterwards."""
-        if self._closed:
+        if self.closed:
             return
-        self._closed = True
+        self.closed = True
         self.ready.clear()
         self._stash.clear()
         self._starts.clear()
         self._safe.clear()
-        if self._describing:  # this is a signal handler in the middle of it: another thread would wait for the lock
-            self._close_due = True
-        else:
-            self._close_plane()
+        self.close_due = True
+        self.close_plane()
 
-    def _close_plane(self) -> None:
+    def close_plane(self) -> None:
+        """Close librdkafka's consumer, if no call of it goes on. Under `lock`, so that it would be one of this thread.
+
+        A signal handler may close the consumer while confluent_kafka runs it in the middle of consume() or
+        list_topics(): librdkafka would wait for ever for the records that the call has taken, or crash.
+        """
+        if self.inside:
+            return
+        self.close_due = False
         _close(self.plane, wait_s=_CLOSE_MANY_S if self._most > _CLOSE_MANY else None)
 
     # --- internals
@@ -775,7 +795,7 @@ class Fetcher:
         librdkafka keeps the highest leader epoch that it saw of a partition as long as it lives, by name. The epochs of
         a new topic begin at 0, and it ignores the leader of a smaller one for ever: nothing would be read.
         """
-        if self._make_plane is None or self._closed:
+        if self._make_plane is None or self.closed:
             return
         plane = self._make_plane()  # before anything else: if it fails, everything is as it was
         self.positions()  # the others go on here: records that were not handed out are fetched again
@@ -875,7 +895,7 @@ class Fetcher:
             self._forget([partition])
 
     def _call(self, name: str, *argument: list[TopicPartition] | TopicPartition) -> None:
-        if self._closed:
+        if self.closed:
             return
         try:
             getattr(self.plane, name)(*argument)
