@@ -32,6 +32,15 @@ Captured = pytest.CaptureFixture[str]
         ("-b h:1 -L", "topics list --bootstrap h:1"),
         ("consume -b h:1 -t orders -o -10 -c 5", "consume orders --bootstrap h:1 --from -10 --max 5"),
         ("consume --topic orders --offset earliest", "consume orders --from beginning"),
+        (
+            "consume --topic orders --from-beginning --property print.key=true --timeout-ms 5000",
+            r"consume orders --from-beginning --format '%k %s\n'",
+        ),
+        (
+            "produce --topic orders --property parse.key=true --property key.separator=:",
+            "produce orders --key-separator :",
+        ),
+        ("-b h:1 -G billing orders", "consume orders --bootstrap h:1 --group billing"),
         ("produce --topic orders --broker-list h:1", "produce orders --bootstrap h:1"),
     ],
 )

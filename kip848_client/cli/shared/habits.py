@@ -48,11 +48,20 @@ _ALONE: Final[dict[str, tuple[str, ...]]] = {
     "-J": ("--json",),
     "-u": (),
     "-Z": (),
+    "--sync": (),
     "--all-groups": ("--all",),
     "--all-topics": (),
     "--if-not-exists": (),
     "--if-exists": (),
 }
+_LEFT_OUT: Final = frozenset({"--timeout-ms", "--formatter", "--zookeeper", "--request-timeout-ms"})
+"""Options with a value that ours does not need."""
+_PROPERTIES: Final = {
+    "print.key=true": ("--format", "%k %s\\n"),
+    "print.offset=true": ("--format", "%o %s\\n"),
+    "print.partition=true": ("--format", "%p %s\\n"),
+}
+"""Of ``--property`` of the console consumer."""
 _PLACES: Final = {"earliest": "beginning", "latest": "end", "stored": "end"}
 _MODES: Final = {"-P": "produce", "-C": "consume", "-G": "consume", "-L": "topics", "-b": "consume", "-t": "consume"}
 
@@ -121,6 +130,16 @@ def _translated(
                 names.append(value)
             else:
                 options += [ours, value]
+        elif option == "--property" and option not in known:
+            changed = True
+            value = value if equals and arg.startswith("--property=") else left.pop(0) if left else ""
+            if value.startswith("key.separator="):
+                options += ["--key-separator", value.removeprefix("key.separator=")]
+            options += _PROPERTIES.get(value, ())
+        elif option in _LEFT_OUT and option not in known:
+            changed = True
+            if not equals and left:
+                left.pop(0)
         elif arg in _ALONE and arg not in known:
             changed = True
             options += _ALONE[arg]
