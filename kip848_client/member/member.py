@@ -137,6 +137,7 @@ class Member:
             False,
             False,
             False,
+            False,
         )
         """The fields of the view but its version, in order."""
         self._view = MemberView(0, *self._seen)
@@ -324,6 +325,7 @@ class Member:
             self._group.handing_over,
             self._group.expects_partitions or bool(self._positions.under_way),
             not group_wants and self._commits.positions_only,
+            context.link is not None,
         )
         if seen == self._seen:
             return self._view

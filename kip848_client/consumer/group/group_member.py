@@ -46,6 +46,9 @@ from kip848_client.member.core.events import (
 )
 from kip848_client.network.queues import Posted
 
+_LOOKUP_S: Final = 10.0
+"""How long close() looks for a coordinator for commits, while brokers answer that there is none yet."""
+
 _STOP_TIMEOUT_S: Final = 0.5
 """For the heartbeat thread to end; it is a daemon, so nothing depends on it."""
 
@@ -413,6 +416,7 @@ class GroupMember:
         errors: list[BaseException] = []
         if self.thread.fatal is None and self.manager.alive:
             self._guard(errors, lambda: self._commit_before_leaving(self.thread.calls_end_s, before_commit))
+            self._guard(errors, lambda: self._await_coordinator(self.thread.calls_end_s))
             self._guard(errors, lambda: self._leave_on_close(deadline_s, mode))
             self._guard(errors, lambda: self._await_async_commits(deadline_s))
         else:
@@ -454,6 +458,18 @@ class GroupMember:
         except Kip848Error as error:
             self.listeners.observer.log(logging.WARNING, LogEvent.AUTO_COMMIT_FAILED, error=error)
             self.commits.automatic_failed(positions, error)
+
+    def _await_coordinator(self, until_s: float) -> None:
+        """Asynchronous commits may wait for a coordinator: find it now. One that leaves looks for none (R116)."""
+        if self.view.coordinator_known:
+            return
+        until_s = min(until_s, time.monotonic() + _LOOKUP_S)
+        lookups = self.manager.failed_lookups
+        for call in self.commits.asynchronous_pending:
+            while not call.finished and self.manager.alive and self.manager.failed_lookups == lookups:
+                if (left_s := until_s - time.monotonic()) <= 0:
+                    return
+                self.thread.wait_for(call, left_s)
 
     def _leave_on_close(self, deadline_s: float, mode: LeaveMode) -> None:
         left_ms = max(0, int((deadline_s - time.monotonic()) * 1_000))

@@ -561,6 +561,7 @@ class MemberView(msgspec.Struct, frozen=True):
         news_expected: partitions, or positions of new partitions, may arrive any moment.
         positions_only: `poll_wanted` is for an automatic commit, and all that was reported is committed. So a poll()
             need not be reported that begins where the last reported one did.
+        coordinator_known: the connection to the group's coordinator is up, as far as is known.
     """
 
     version: int
@@ -574,6 +575,7 @@ class MemberView(msgspec.Struct, frozen=True):
     handing_over: bool = False
     news_expected: bool = False
     positions_only: bool = False
+    coordinator_known: bool = False
 
     def lost(self, partitions: Collection[NamedPartition]) -> set[NamedPartition]:
         """Those of *partitions* that this member has no more: no transaction of it may hold their offsets.
