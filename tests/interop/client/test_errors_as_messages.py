@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from kip848_client import AsyncConsumer, Consumer, EmbeddedBroker, KafkaError, Message, TopicPartition
+from kip848_client import AsyncConsumer, Consumer, EmbeddedBroker, KafkaError, Message, TopicPartition, confluent
 from kip848_client.config import ConfigValue
 from kip848_client.errors import FatalGroupError, IllegalStateError, MaxPollExceededError, NoOffsetForPartitionError
 from tests.interop.client.conftest import MakeConsumer
@@ -118,6 +118,18 @@ def test_unsubscribe_returns_at_once_and_on_revoke_runs_in_the_next_poll(
     assert consumer.calls == [("assigned", [0, 1, 2, 3]), ("revoked", [0, 1, 2, 3])]
     broker.wait_for_group("g", members=0)
     assert set(broker.groups.committed("g").values()) == {1}
+
+
+def test_the_class_for_ported_programs_sets_it(broker: EmbeddedBroker) -> None:
+    """Such a program changes its import, and nothing else."""
+    conf = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g", "log_level": 0}
+    with confluent.Consumer(conf, **{"auto.offset.reset": "error"}) as consumer:
+        consumer.subscribe(["orders"])
+        assert error_of(first_error(consumer)).code() == KafkaError._AUTO_OFFSET_RESET
+    with confluent.Consumer({**conf, "errors.as.messages": False, "auto.offset.reset": "error"}) as consumer:
+        consumer.subscribe(["orders"])
+        with pytest.raises(NoOffsetForPartitionError):
+            consumer.poll(TIMEOUT_S)
 
 
 def test_mistakes_of_the_caller_are_raised_all_the_same(make_consumer: MakeConsumer) -> None:
