@@ -13,7 +13,7 @@ import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NoReturn, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Never, NoReturn, Self, TypeAlias, cast
 
 import anyio
 import anyio.lowlevel
@@ -26,7 +26,7 @@ from kip848_client.common.clock import Clock
 from kip848_client.common.logs import LogEvent
 from kip848_client.common.model import NamedPartition, SubscriptionPattern
 from kip848_client.config import ConfigValue, merge_settings
-from kip848_client.config.other_clients import missing_attribute
+from kip848_client.config.other_clients import missing_attribute, refuse_milliseconds
 from kip848_client.consumer.consumer import (
     ABANDON_TIMEOUT_S,
     BATCH_RECORDS,
@@ -243,7 +243,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
 
     # --- records
 
-    async def poll(self, timeout: float | None = -1.0) -> Message[K_co, V_co] | None:
+    async def poll(self, timeout: float | None = -1.0, *, timeout_ms: None = None) -> Message[K_co, V_co] | None:
         """Take part in rebalances, and return the next record; see `Consumer.poll`.
 
         Args:
@@ -252,6 +252,8 @@ class AsyncConsumer(Generic[K_co, V_co]):
         Raises:
             IllegalStateError: another task is reading; or as in `Consumer`.
         """
+        if timeout_ms is not None:
+            refuse_milliseconds("poll", timeout_ms)
         while self._ready and self._nothing_moved():
             now_s = time.monotonic()
             if now_s - self._yielded_s < YIELD_S:
@@ -267,7 +269,9 @@ class AsyncConsumer(Generic[K_co, V_co]):
         batch = await self._read_for(filling, partial(self._poll_once, filling))
         return batch[0] if batch else None
 
-    async def consume(self, num_messages: int = 1, timeout: float | None = -1.0) -> list[Message[K_co, V_co]]:
+    async def consume(
+        self, num_messages: int = 1, timeout: float | None = -1.0, *, timeout_ms: None = None
+    ) -> list[Message[K_co, V_co]]:
         """Take part in rebalances, and wait for *num_messages* records, or as many as come in time.
 
         See `Consumer.consume`. Calls of other tasks run meanwhile.
@@ -276,6 +280,8 @@ class AsyncConsumer(Generic[K_co, V_co]):
             num_messages: how many, 0 to 1,000,000.
             timeout: seconds; negative or None waits until *num_messages* have come.
         """
+        if timeout_ms is not None:
+            refuse_milliseconds("consume", timeout_ms)
         return await self._filled(num_messages, timeout, linger_s=None)
 
     def batches(
@@ -545,13 +551,13 @@ class AsyncConsumer(Generic[K_co, V_co]):
         """The next offset that poll() will return; see `Consumer.position`."""
         return await self._thread.run(partial(self._consumer.position, partitions))
 
-    async def seek(self, partition: TopicPartition) -> None:
+    async def seek(self, partition: TopicPartition, *others: Never) -> None:
         """Continue *partition* at its offset in the next poll(); see `Consumer.seek`.
 
         Raises:
             IllegalStateError: the partition is not assigned to this consumer, or the offset is invalid.
         """
-        await self._thread.run(partial(self._consumer.seek, partition))
+        await self._thread.run(partial(self._consumer.seek, partition, *others))
 
     async def pause(self, partitions: list[TopicPartition]) -> None:
         """Return no records of *partitions* until `resume`; see `Consumer.pause`."""

@@ -1,4 +1,4 @@
-"""Names of kafka-python, aiokafka and confluent-kafka that are missing here, and what to write instead.
+"""Names of kafka-python, aiokafka, confluent-kafka and Java that are missing here, and what to write instead.
 
 Only for error texts: docs/porting.md explains the differences.
 """
@@ -6,9 +6,16 @@ Only for error texts: docs/porting.md explains the differences.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NoReturn
+
+from kip848_client.errors import ArgumentTypeError
 
 _ONLY_CONSUMES: Final = "this package consumes; import it from your client as before"
+_TO_BEGINNING: Final = "use seek(TopicPartition(topic, partition, OFFSET_BEGINNING)) for each partition"
+_TO_END: Final = "use seek(TopicPartition(topic, partition, OFFSET_END)) for each partition"
+_IS_ASYNCHRONOUS: Final = "commit() is asynchronous unless you pass asynchronous=False"
+_SYNCHRONOUS: Final = "use commit(asynchronous=False)"
+_WAKE_UP: Final = "use hand_over(), which any thread may call: iterations end, and handed_over becomes true"
 _BY_NAME: Final = "give its name instead, in partition.assignment.strategy or group.remote.assignor"
 _WATERMARKS: Final = "get_watermark_offsets(partition) returns the first offset and the end of one partition"
 _TO_SUBSCRIBE: Final = "pass on_assign, on_revoke and on_lost to subscribe()"
@@ -34,8 +41,8 @@ NAMES: Final[Mapping[str, str]] = {
 """Names of modules."""
 
 METHODS: Final[Mapping[str, str]] = {
-    "seek_to_beginning": "use seek(TopicPartition(topic, partition, OFFSET_BEGINNING)) for each partition",
-    "seek_to_end": "use seek(TopicPartition(topic, partition, OFFSET_END)) for each partition",
+    "seek_to_beginning": _TO_BEGINNING,
+    "seek_to_end": _TO_END,
     "beginning_offsets": _WATERMARKS,
     "end_offsets": _WATERMARKS,
     "highwater": _WATERMARKS,
@@ -44,15 +51,27 @@ METHODS: Final[Mapping[str, str]] = {
     "subscription": "keep the topics that you passed to subscribe()",
     "seek_to_committed": "use seek(partition) with each of committed(assignment())",
     "last_stable_offset": _WATERMARKS,
-    "commit_async": "commit() is asynchronous unless you pass asynchronous=False",
-    "commit_sync": "use commit(asynchronous=False)",
-    "wakeup": "use hand_over(), which any thread may call: iterations end, and handed_over becomes true",
+    "commit_async": _IS_ASYNCHRONOUS,
+    "commit_sync": _SYNCHRONOUS,
+    "wakeup": _WAKE_UP,
     "metrics": "see health(), stats_cb and the metrics of OpenTelemetry",
     "bootstrap_connected": "see health()",
     "getone": "use poll(timeout), in seconds",
     "getmany": "use consume(num_messages, timeout): so many messages, or as many as come in these seconds",
     "start": "leave it out: the first subscribe() joins the group",
     "stop": "use close()",
+    "commitSync": _SYNCHRONOUS,
+    "commitAsync": _IS_ASYNCHRONOUS,
+    "seekToBeginning": _TO_BEGINNING,
+    "seekToEnd": _TO_END,
+    "beginningOffsets": _WATERMARKS,
+    "endOffsets": _WATERMARKS,
+    "offsetsForTimes": "use offsets_for_times()",
+    "currentLag": "use lag()",
+    "partitionsFor": _METADATA,
+    "listTopics": "use list_topics()",
+    "groupMetadata": "use group_metadata()",
+    "enforceRebalance": "use request_reassignment(reason), with an assignor of your own",
 }
 """Methods of consumers."""
 
@@ -82,6 +101,32 @@ KEYS: Final[Mapping[str, str]] = {
     "ssl.context": "use the keys that begin with ssl.",
 }
 """Configuration keys, with dots."""
+
+
+def refuse_milliseconds(call: str, timeout_ms: object) -> NoReturn:
+    """Name the argument of *call* that was meant by kafka-python's ``timeout_ms``.
+
+    Raises:
+        ArgumentTypeError: always.
+    """
+    seconds = timeout_ms / 1_000 if isinstance(timeout_ms, (int, float)) else "seconds"
+    how = {
+        "poll": f"write poll({seconds}), which returns one record, or consume(500, {seconds})",
+        "consume": f"write consume(500, {seconds})",
+    }[call]
+    raise ArgumentTypeError(f"{call}() takes its timeout in seconds, and not timeout_ms={timeout_ms!r}: {how}")
+
+
+def refuse_seek(arguments: tuple[object, ...]) -> NoReturn:
+    """Say how to write ``seek(partition, offset)`` of other clients.
+
+    Raises:
+        ArgumentTypeError: always.
+    """
+    raise ArgumentTypeError(
+        f"seek() takes one TopicPartition with its offset, and not ({', '.join(map(repr, arguments))}): write "
+        'seek(TopicPartition("orders", 0, 5))'
+    )
 
 
 def missing_attribute(self: object, name: str) -> object:

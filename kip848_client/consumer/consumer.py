@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from threading import get_ident
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NoReturn, Self, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Never, NoReturn, Self, TypeAlias, TypeVar, cast
 
 from msgspec.structs import replace
 
@@ -37,7 +37,7 @@ from kip848_client.common.model import (
     describe_partitions,
 )
 from kip848_client.config import ConfigValue, merge_settings, parse_consumer_config
-from kip848_client.config.other_clients import missing_attribute
+from kip848_client.config.other_clients import missing_attribute, refuse_milliseconds, refuse_seek
 from kip848_client.config.security import check_data_plane
 from kip848_client.consumer.group.app_thread import BRIEF_SLICE_S
 from kip848_client.consumer.group.assembly import build_group_member
@@ -368,11 +368,12 @@ class Consumer(Generic[K_co, V_co]):
 
     # --- records
 
-    def poll(self, timeout: float | None = -1.0) -> Message[K_co, V_co] | None:
+    def poll(self, timeout: float | None = -1.0, *, timeout_ms: None = None) -> Message[K_co, V_co] | None:
         """Take part in rebalances, and return the next record.
 
         Args:
             timeout: seconds; negative or None waits for ever.
+            timeout_ms: refused: it is kafka-python's.
 
         Returns:
             A record; None after the timeout, also before subscribe(). With enable.partition.eof=true also messages with
@@ -386,6 +387,8 @@ class Consumer(Generic[K_co, V_co]):
                 the call comes from a listener; or it would wait for ever, because nothing is subscribed or assigned.
             ConfigError: *timeout* is not a number.
         """
+        if timeout_ms is not None:
+            refuse_milliseconds("poll", timeout_ms)
         if self._values is not None:
             opened = self._read_opened(self._values, Filling(1, timeout))
             return opened[0] if opened else None
@@ -410,7 +413,9 @@ class Consumer(Generic[K_co, V_co]):
             raise self._closed_elsewhere() from None
         return message
 
-    def consume(self, num_messages: int = 1, timeout: float | None = -1.0) -> list[Message[K_co, V_co]]:
+    def consume(
+        self, num_messages: int = 1, timeout: float | None = -1.0, *, timeout_ms: None = None
+    ) -> list[Message[K_co, V_co]]:
         """Take part in rebalances, and wait for *num_messages* records, or as many as come within *timeout*.
 
         A rebalance, hand_over() and 64 MiB of values end the wait early, with what has come of the partitions that
@@ -419,6 +424,7 @@ class Consumer(Generic[K_co, V_co]):
         Args:
             num_messages: how many, 0 to 1,000,000.
             timeout: seconds; negative or None waits until *num_messages* have come.
+            timeout_ms: refused: it is kafka-python's.
 
         Returns:
             Records, and ends of partitions as from `poll`; empty if none came in time. With a deserialiser of your own
@@ -427,6 +433,8 @@ class Consumer(Generic[K_co, V_co]):
         Raises:
             Kip848Error: what `poll` raises.
         """
+        if timeout_ms is not None:
+            refuse_milliseconds("consume", timeout_ms)
         return self._read(record_count(num_messages), timeout, linger_s=None)
 
     def batches(
@@ -990,12 +998,17 @@ class Consumer(Generic[K_co, V_co]):
         known = self._between_reads(lambda: self._fetcher.positions(wanted))
         return [public(p, known.get(p) or self._fetcher.sought(p)) for p in wanted]
 
-    def seek(self, partition: TopicPartition) -> None:
+    def seek(self, partition: TopicPartition, *others: Never) -> None:
         """Continue *partition* at its offset (>= 0, OFFSET_BEGINNING or OFFSET_END) in the next poll().
+
+        Args:
+            others: refused: other clients give the offset apart.
 
         Raises:
             IllegalStateError: the partition is not assigned to this consumer, or the offset is invalid.
         """
+        if others:
+            refuse_seek((partition, *others))
         self._check_not_processing("seek")
         with self._gate:
             name, position = seek_position(partition)

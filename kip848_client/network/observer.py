@@ -52,6 +52,9 @@ _MOVES: Final = {
     "lost": LogEvent.PARTITIONS_LOST,
 }
 
+_AUTO_COMMIT_TOLD_EVERY_MS: Final = 60_000
+"""How often the log repeats that automatic commits fail for the same reason."""
+
 _SHOWN: Final = 10
 """Partitions whose offsets a line of the log has."""
 
@@ -118,6 +121,8 @@ class MemberObserver:
         """Why the coordinator could not be found; None while one is known, or the first lookup is still going on."""
         self.heartbeat_accepted_ms: int | None = None
         """When the coordinator answered a heartbeat, or a join on the classic protocol, without an error code."""
+        self._told_of_auto_commit = ("", 0)
+        """The failure of an automatic commit that was logged last, and when."""
         self.last_error: tuple[str, int] | None = None
         """The last error of any kind, and when it came."""
         self._heartbeats = 0
@@ -408,10 +413,16 @@ class MemberObserver:
         if automatic and self._metrics.tracing:
             self._trace_automatic_commit(offsets, error)
         if automatic and error is not None:
-            # No call waits for this commit, so only the log shows it.
-            self.log(logging.WARNING, LogEvent.AUTO_COMMIT_FAILED, **_where(offsets), error=error)
+            # No call waits for this commit, so only the log shows it. It is made again at each interval.
+            now_ms = self._clock.now_ms()
+            told, told_ms = self._told_of_auto_commit
+            if str(error) != told or now_ms - told_ms >= _AUTO_COMMIT_TOLD_EVERY_MS:
+                self._told_of_auto_commit = (str(error), now_ms)
+                self.log(logging.WARNING, LogEvent.AUTO_COMMIT_FAILED, **_where(offsets), error=error)
         elif error is not None:
             self.log(logging.INFO, LogEvent.COMMIT_FAILED, **_where(offsets), error=error)
+        elif automatic:
+            self._told_of_auto_commit = ("", 0)
         listed = _offsets(offsets)
         if error is None:
             self._write("commit_done", offsets=listed)

@@ -188,3 +188,21 @@ def test_an_argument_of_a_wrong_type_is_named(
     kip848_broker.topics.create("t")
     with pytest.raises(ArgumentTypeError, match=says):
         call(kip848_broker)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("create_topic", "use topics.create"),
+        ("committed", "use groups.committed"),
+        ("list_topics", "use topics, which has"),
+        ("delete_topics", "use topics.delete"),
+    ],
+)
+def test_what_a_subject_has_is_named(name: str, meant: str) -> None:
+    """Other test brokers have these methods on the broker itself."""
+    broker = EmbeddedBroker()
+    with pytest.raises(AttributeError) as raised:
+        getattr(broker, name)
+    assert meant in str(raised.value)
+    assert not hasattr(broker, "nothing_of_the_kind")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kip848_client.cli.shared.properties import Role, add_client_arguments, read_properties
+from kip848_client.cli.shared.property_file import read_property_file
 from kip848_client.config.assignors import OWN_ASSIGNOR_KEYS
 from kip848_client.config.consumer import ONLY_OWN_KEYS
 from kip848_client.errors import ConfigError
@@ -77,6 +78,16 @@ def test_a_file_of_a_consumer_is_for_every_command(file: Path, role: Role) -> No
     file.write_text("".join(f"{key}=1\n" for key in ("bootstrap.servers", *ONLY_OWN_KEYS, *OWN_ASSIGNOR_KEYS)))
     of_topics = "request.timeout.ms"  # librdkafka has it as a setting of a topic
     assert read("-F", str(file), role=role).keys() == {"bootstrap.servers", of_topics}
+
+
+def test_a_space_may_part_key_and_value(file: Path) -> None:
+    """Java reads such lines, and files of Kafka's own tools have them."""
+    file.write_text("bootstrap.servers a:1\nsasl.password \t se = cret\ngroup.id\\ x=1\n")
+    assert read_property_file(file, source="-F", sections=()) == {
+        "bootstrap.servers": "a:1",
+        "sasl.password": "se = cret",
+        "group.id x": "1",
+    }
 
 
 @pytest.mark.parametrize("text", ["[default]\nhunter2", "hunter2", "a=1\nhunter2\n"])

@@ -198,6 +198,20 @@ def test_a_failed_automatic_commit_is_logged(
     assert [event.event for event in journal.events] == ["commit_failed", "commit_failed", "commit_done"]
 
 
+def test_automatic_commits_that_fail_for_one_reason_are_logged_once_a_minute(
+    observer: MemberObserver, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A deleted topic fails every one of them: a line each five seconds hides the rest of the log."""
+    offsets = {NamedPartition("orders", 0): OffsetAndMetadata(5)}
+    with caplog.at_level(logging.WARNING, logger="kip848_client"):
+        for reason in (*["deleted"] * 13, "refused", None, "refused"):
+            observer.commit_ended(offsets, Kip848Error(reason) if reason else None, automatic=True)
+            clock.advance(5_000)
+
+    assert caplog.text.count("member.auto_commit_failed") == 4
+    assert caplog.text.count("deleted") == 2
+
+
 def test_ten_thousand_partitions_are_one_short_line_each_time(
     observer: MemberObserver, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -524,6 +524,16 @@ def test_r224_elsewhere_a_deleted_topic_fails_a_synchronous_commit_after_five_se
         assert error.code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
+def test_r224_a_partition_that_the_member_never_had_fails_a_synchronous_commit_at_once() -> None:
+    """A partition typed wrongly kept the application waiting for five seconds."""
+    member = stable()
+    call = member.commit({NamedPartition("t", 7): OffsetAndMetadata(5)})
+    member.answer_commit(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    error = member.commit_error(call)
+    assert isinstance(error, BrokerError)
+    assert error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
 def test_r176_outside_of_the_callback_it_is_retried() -> None:
     """A broker may learn of a new topic later than others; only a rebalance cannot wait."""
     member = stable()

@@ -48,7 +48,11 @@ _WITHOUT_END: Final = {"process"}
 def wrong_calls(consumer_class: type) -> Iterator[tuple[str, dict[str, Any]]]:
     """Name and keyword arguments, one of them wrong, of every public method but close()."""
     for name, method in inspect.getmembers(consumer_class, inspect.isfunction):
-        parameters = list(inspect.signature(method).parameters.values())[1:]
+        parameters = [
+            parameter
+            for parameter in list(inspect.signature(method).parameters.values())[1:]
+            if parameter.kind is not parameter.VAR_POSITIONAL  # refused whatever they are
+        ]
         if name.startswith("_") or name == "close" or name in _WITHOUT_END:
             continue
         needed = {p.name: _RIGHT[p.name] for p in parameters if p.default is p.empty or p.name == "timeout"}

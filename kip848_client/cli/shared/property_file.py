@@ -1,8 +1,8 @@
 r"""Reads a client's properties file: Java's format, or sections as in Confluent's examples. Knows no property.
 
-Java's: ``key=value`` or ``key: value``; lines that begin with ``#`` or ``!`` are comments, a line that ends with ``\``
-goes on in the next, and elsewhere ``\`` escapes (``\\``, ``\t``, ``\u00e9``). With sections (``[default]``,
-``[consumer]``) a backslash is a backslash.
+Java's: ``key=value``, ``key: value`` or ``key value``; lines that begin with ``#`` or ``!`` are comments, a line that
+ends with ``\`` goes on in the next, and elsewhere ``\`` escapes (``\\``, ``\t``, ``\u00e9``). With sections
+(``[default]``, ``[consumer]``) a backslash is a backslash.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kip848_client.errors import ConfigError
 
 _SECTION: Final = re.compile(r"^[ \t]*\[[\w.-]+\][ \t]*$", re.MULTILINE)
 _LINE_END: Final = re.compile(r"\r\n|\r|\n")
-_PROPERTY: Final = re.compile(r"((?:[^\\=:\s]|\\.)+)\s*[=:]\s*(.*)", re.DOTALL)
+_PROPERTY: Final = re.compile(r"((?:[^\\=:\s]|\\.)+)(?:\s*[=:]\s*|\s+)(.*)", re.DOTALL)
 _ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _CHARACTERS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _FIRST_SECTION: Final = "default"

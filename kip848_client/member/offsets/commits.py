@@ -421,7 +421,9 @@ class Commits:
             case CommitErrorClass.RETRY_UNLESS_REVOKING:
                 if commit.gone_since_ms is None:
                     commit.gone_since_ms = now_ms
-                if now_ms - commit.gone_since_ms >= _TOPIC_UNKNOWN_MAX_MS:
+                # What the member owns has existed: this broker may be the last to hear of it, or of its end.
+                known = not self._context.owned_by_name.keys().isdisjoint(commit.offsets)
+                if not known or now_ms - commit.gone_since_ms >= _TOPIC_UNKNOWN_MAX_MS:
                     self._end(commit, error)
                 else:
                     commit.backoff.failed(now_ms)

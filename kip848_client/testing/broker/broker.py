@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Literal, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, NoReturn, Self, TypeVar
 
 from msgspec.structs import replace
 
@@ -209,6 +209,13 @@ class EmbeddedBroker:
             return f"<EmbeddedBroker on port {self.port}, stopped>" if self.port else "<EmbeddedBroker, not started>"
         topics = ", ".join(f"{name}:{partitions}" for name, partitions in self.topics.items())
         return f"<EmbeddedBroker {self.bootstrap_servers}, topics {topics or 'none'}>"
+
+    if not TYPE_CHECKING:  # a type checker would take every name for an attribute
+
+        def __getattr__(self, name: str) -> object:
+            if (meant := _meant(self, name)) is not None:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}: use {meant}")
+            return object.__getattribute__(self, name)  # raises Python's own error, also that of a property
 
     # --- life
 
@@ -551,6 +558,22 @@ class EmbeddedBroker:
     def _fault_injected(self, context: RequestContext, subject: Subject, action: Action) -> None:
         self.requests._faulted(context, str(action))
         self._events.fault_injected(context, subject, action)
+
+
+_SUBJECTS: Final = ("topics", "groups", "transactions", "shares", "nodes", "acls", "quotas", "telemetry", "requests")
+
+
+def _meant(broker: EmbeddedBroker, name: str) -> str | None:
+    """Where *name* is: ``create_topic`` and ``committed`` are methods of the subjects that a broker has."""
+    verb, _, noun = name.rpartition("_")
+    for subject in _SUBJECTS:
+        held = type(vars(broker).get(subject))
+        if not name.startswith("_") and hasattr(held, name):
+            return f"{subject}.{name}"
+        if noun and noun in {subject, subject.removesuffix("s")}:
+            names = sorted(one for one in vars(held) if not one.startswith("_"))
+            return f"{subject}.{verb}" if hasattr(held, verb) else f"{subject}, which has {', '.join(names)}"
+    return None
 
 
 class AsyncWaits:

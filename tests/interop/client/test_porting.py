@@ -317,6 +317,9 @@ def wrong_calls(consumer: Any) -> Iterator[tuple[Any, str]]:
         yield partial(call, [TopicPartition("orders", 0, 0)], "1"), "a number of seconds, got '1'"
     yield lambda: consumer.get_watermark_offsets(TopicPartition("orders", 0), "1"), "a number of seconds, got '1'"
     yield lambda: consumer.consume("5", 0.1), "num_messages is a whole number, got '5'"
+    yield lambda: consumer.poll(timeout_ms=500), r"write poll\(0.5\), which returns one record, or consume\(500, 0.5\)"
+    yield lambda: consumer.consume(timeout_ms=500), r"write consume\(500, 0.5\)"
+    yield lambda: consumer.seek("orders", 0, 5), r'write seek\(TopicPartition\("orders", 0, 5\)\)'
     yield lambda: consumer.assign([("orders", 0)]), r"write TopicPartition\('orders', 0\)"
     yield lambda: consumer.assign(TopicPartition("orders", 0)), "put brackets around it"
     yield lambda: consumer.commit("x"), r"commit\(\) takes a message that was consumed, got 'x'"
@@ -340,6 +343,22 @@ def test_arguments_of_wrong_types_get_a_sentence(conf: dict[str, Any]) -> None:
                 call()
         with pytest.raises(ConfigError, match=r'a list of topics such as \["orders"\], got 0'):
             consumer.subscribe(0)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("commitSync", "use commit(asynchronous=False)"),
+        ("seekToBeginning", "OFFSET_BEGINNING"),
+        ("seek_to_end", "OFFSET_END"),
+        ("currentLag", "use lag()"),
+    ],
+)
+def test_a_method_of_another_client_names_ours(conf: dict[str, Any], name: str, meant: str) -> None:
+    """A program of Java's client, or of kafka-python's, is ported name by name."""
+    with Consumer(conf) as consumer, pytest.raises(AttributeError) as raised:
+        getattr(consumer, name)()
+    assert meant in str(raised.value)
 
 
 def test_functions_are_given_in_confluent_kafkas_order(conf: dict[str, Any]) -> None:
