@@ -500,6 +500,7 @@ class Consumer(Generic[K_co, V_co]):
             fetcher.inside -= 1
             if fetcher.close_due:
                 fetcher.close_plane()
+        fetcher.emptied += len(batch) < count
         if batch:
             fetcher.reads += 1
             fetcher.returned += len(batch)
@@ -648,7 +649,8 @@ class Consumer(Generic[K_co, V_co]):
                 if self._unmet_topics:
                     self._meet_topics(deadline_s)
                 if (now_ms := group.clock.now_ms()) >= self._stalls.due_ms:
-                    self._stalls.look(group.readable, now_ms)
+                    with fetcher.lock:
+                        self._stalls.look(group.readable, now_ms)
                 deadline_s = min(filling.deadline_s, end_s)  # a linger begins with the first record
                 left_s = deadline_s - time.monotonic()
                 if fetcher.idle and left_s > 0:

@@ -26,7 +26,8 @@ class Watched:
         self.at = {P0: 5, P1: 7}
         self.high = {P0: 5, P1: 7}
         self.paused: set[NamedPartition] = set()
-        self.dry = True
+        self.empties = True
+        self.emptied = 0
         self.returned = 0
         self.leader_says: dict[NamedPartition, Answer] = {}
         self.asked: list[NamedPartition] = []
@@ -59,6 +60,7 @@ class Watched:
     def look(self, seconds: int) -> None:
         for _ in range(seconds):
             self.now_ms += 1_000
+            self.emptied += self.empties
             self.watch.look(frozenset({P0, P1}), self.now_ms)
 
 
@@ -146,17 +148,30 @@ def test_a_slow_application_is_not_a_stalled_partition(watched: Watched) -> None
     """librdkafka fetches no more while its queue is full of another partition's records."""
     watched.high[P0] = 9
     watched.leader_says[P0] = Answer(5, 9, THERE)
-    watched.dry = False
-    for _ in range(100):
+    watched.high[P1] = 1_007
+    watched.empties = False
+    for _ in range(90):
         watched.at[P1] += 10
         watched.returned += 10
         watched.look(1)
     assert not watched.told
-    for _ in range(100):  # the queue was filled anew twice, without a record of this partition
-        watched.at[P1] += 100
-        watched.returned += 100
+    for _ in range(30):  # what was in its queue has been read, and nothing of this partition was behind it
+        watched.at[P1] += 10
+        watched.returned += 10
         watched.look(1)
     assert watched.told[0] == ([P0], THERE.text)
+
+
+def test_a_busy_application_hears_of_it_as_well(watched: Watched) -> None:
+    """It reads without a pause, and empties the queue each time."""
+    watched.high[P0] = 9
+    watched.leader_says[P0] = Answer(5, 9, THERE)
+    for _ in range(12):
+        watched.at[P1] += 10
+        watched.high[P1] += 10
+        watched.returned += 10
+        watched.look(1)
+    assert watched.told == [([P0], THERE.text)]
 
 
 @pytest.mark.parametrize(

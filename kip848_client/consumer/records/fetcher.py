@@ -169,7 +169,9 @@ class Fetcher:
         """How often records came from librdkafka or `_stash` since then; at 0 `_safe` is true now."""
         self.returned: int = 0
         """How many records came from librdkafka."""
-        self.dry: bool = False
+        self.emptied: int = 0
+        """How often a read left nothing in librdkafka's queue."""
+        self._dry = False
         """Whether the last call of `read` found nothing."""
         self._unfinished: dict[NamedPartition, OffsetAndMetadata] = {}
         """Partitions that an interrupted `_begin_again` still has to start."""
@@ -572,17 +574,19 @@ class Fetcher:
         # After a wait that brought nothing, more of it comes first: an idle consumer makes one call each time.
         if filling:
             batch = plane.consume(count, timeout_s + _CUT_OFF_S if timeout_s > 0 else 0)
+            self.emptied += len(batch) < count
         else:
-            batch = self._at_hand(count) if timeout_s <= 0 or not self.dry else []
+            batch = self._at_hand(count) if timeout_s <= 0 or not self._dry else []
         if not batch and timeout_s > 0 and not filling:
             if self.reads:
                 now_s = time.monotonic()
                 if now_s - self._looked_s > _LOOK_S_PER_PARTITION * len(self._starts):
                     self._look(now_s)
             batch = plane.consume(1, timeout_s + _CUT_OFF_S)
+            self.emptied += not batch
             if batch and count > 1:
                 batch += self._at_hand(count - 1, after=batch[0])
-        self.dry = not batch
+        self._dry = not batch
         if batch:
             if not self.reads and self.gaps is not None and not self._held:
                 self.gaps.look(batch, expected=self._safe, starts=self._starts, now_s=time.monotonic())
@@ -608,12 +612,15 @@ class Fetcher:
         librdkafka does not say how large a record is before it gives it: one at a time takes 0.4 us more for each.
         """
         if self.bytes_max is None:
-            return self.plane.consume(count, 0)
+            at_hand = self.plane.consume(count, 0)
+            self.emptied += len(at_hand) < count
+            return at_hand
         left = self.bytes_max - (0 if after is None else _size(after))
         batch: list[Any] = []
         while left > 0 and len(batch) < count and (one := self.plane.consume(1, 0)):
             batch += one
             left -= _size(one[0])
+        self.emptied += left > 0 and len(batch) < count
         return batch
 
     @_locked

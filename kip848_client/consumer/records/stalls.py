@@ -72,10 +72,12 @@ class _Still(msgspec.Struct, eq=False):
     ask_ms: int
     behind_ms: int | None = None
     """Since when it is behind the end of its log, or that is not known."""
-    returned: int = 0
-    """How many records had been read then, of all partitions."""
-    dry_ms: int | None = None
-    """When librdkafka first had nothing to hand out since then."""
+    turned_over: int = 0
+    """Once so many records have been read, none is left of what was in librdkafka's queue then."""
+    emptied: bool = False
+    """A look since then found that queue emptied."""
+    has_had_time: bool = False
+    """librdkafka could have delivered since then; while its queue is full of other partitions' records it cannot."""
     asked: int = 0
     asked_idle: int = 0
     sound: int = -1
@@ -93,8 +95,10 @@ class Source(Protocol):
     """What reads the records: the `Fetcher`."""
 
     plane: RecordConsumer
-    dry: bool
     returned: int
+    """How many records it has read."""
+    emptied: int
+    """How often that left nothing in librdkafka's queue."""
 
     @property
     def unread(self) -> Collection[NamedPartition]:
@@ -138,7 +142,8 @@ class StallWatch:
         self._opener: Final = opener
         self._servers: Final = tuple(servers)
         self._read_committed: Final = read_committed
-        self._turnover: Final = 2 * queued_min
+        self._queued_max: Final = 2 * queued_min
+        self._emptied = 0
         self._tell: Final = tell
         self._still: dict[NamedPartition, _Still] = {}
         self._busy = False
@@ -157,6 +162,9 @@ class StallWatch:
         self.due_ms = now_ms + int(_LOOK_EVERY_MS + _LOOK_MS_PER_PARTITION * len(wanted))
         answers, self._answers = self._answers, {}
         unread, positions = self._source.unread, self._source.positions()
+        emptied, self._emptied = self._source.emptied != self._emptied, self._source.emptied
+        highs = {partition: self._high(partition) for partition in positions if partition in wanted}
+        queued = min(self._queued_max, sum(max(0, high - positions[p].offset) for p, high in highs.items()))
         still: dict[NamedPartition, _Still] = {}
         moving = []
         due = []
@@ -172,7 +180,10 @@ class StallWatch:
             still[partition] = seen
             if (answer := answers.get(partition)) is not None and answer.offset == offset:
                 self._heard(seen, answer, now_ms)
-            if self._is_due(partition, seen, now_ms):
+            self._compare(seen, highs.get(partition, -1), now_ms, queued=queued)
+            seen.has_had_time = (emptied and seen.emptied) or self._source.returned >= seen.turned_over
+            seen.emptied = seen.emptied or emptied
+            if now_ms >= seen.ask_ms and seen.has_had_time:
                 due.append(partition)
         self._still = still
         if moving:
@@ -181,25 +192,20 @@ class StallWatch:
             self._ask(sorted(due)[:_ASKED_MAX], now_ms)
         self._report(now_ms)
 
-    def _is_due(self, partition: NamedPartition, seen: _Still, now_ms: int) -> bool:
-        """Whether the leader is to be asked about this position."""
-        source = self._source
-        high = self._high(partition) if seen.offset >= 0 else -1
+    def _compare(self, seen: _Still, high: int, now_ms: int, *, queued: int) -> None:
+        """Note since when a position is behind the end of its log.
+
+        Args:
+            high: as librdkafka knows it; -1 if it does not.
+            queued: how many records may be in librdkafka's queue.
+        """
         if high < 0 or high > max(seen.offset, seen.sound):
             if seen.behind_ms is None:
-                seen.behind_ms, seen.returned, seen.dry_ms = now_ms, source.returned, None
+                seen.behind_ms, seen.emptied = now_ms, False
+                seen.turned_over = self._source.returned + max(1, queued)
                 seen.ask_ms = now_ms + min(_ASK_AFTER_MS << seen.asked, _ASK_MS_MAX)
         elif seen.reason is None:
             seen.behind_ms = None
-        if source.dry and seen.dry_ms is None:
-            seen.dry_ms = now_ms
-        return now_ms >= seen.ask_ms and self._has_had_time(seen, now_ms)
-
-    def _has_had_time(self, seen: _Still, now_ms: int) -> bool:
-        """Whether librdkafka could have delivered; while its queue is full of other partitions' records it cannot."""
-        if seen.dry_ms is not None and self._source.dry and now_ms > seen.dry_ms:
-            return True
-        return self._source.returned - seen.returned >= self._turnover
 
     def _high(self, partition: NamedPartition) -> int:
         """The end of the log as of librdkafka's last fetch; -1 if it has none."""
@@ -234,7 +240,7 @@ class StallWatch:
                     self._tell([partition], 0.0, None, log=True)
                 continue
             lasted = now_ms - (behind_ms if reason.kind is Kind.OPEN else seen.reason_ms) >= reason.kind.value
-            if not seen.told and not (lasted and self._has_had_time(seen, now_ms)):
+            if not seen.told and not (lasted and seen.has_had_time):
                 continue
             stalled[partition] = Stall(behind_ms, reason.text)
             log = now_ms >= seen.tell_ms
