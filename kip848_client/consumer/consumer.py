@@ -102,7 +102,7 @@ from kip848_client.errors import (
     join_names,
 )
 from kip848_client.journal import Journal
-from kip848_client.member.core.events import AssignPartitions, LeaveMode, Start, StartReason
+from kip848_client.member.core.events import AppProgressed, AssignPartitions, LeaveMode, Start, StartReason
 from kip848_client.member.core.states import MemberState
 from kip848_client.member.processing.settings import (
     BUFFER_BYTES,
@@ -235,6 +235,10 @@ class Consumer(Generic[K_co, V_co]):
         self._sought: dict[NamedPartition, OffsetAndMetadata] = {}
         """seek() of partitions that were being read already, until the log has them."""
         self._told_of_seeks_ms = -SEEKS_TOLD_EVERY_MS
+        if self._config.auto_commit_interval_ms is not None:
+            me = weakref.ref(self)
+            self._manager.progress = lambda: consumer._progress() if (consumer := me()) is not None else None
+            self._manager.progress_every_s = max(0.1, self._config.auto_commit_interval_ms / 1_000)
         self._presence: Final = self._group.thread.presence
         self._health: Final = HealthProbe(self._group, max_poll_interval_ms=self._config.max_poll_interval_ms)
         observer = self._group.listeners.observer
@@ -934,6 +938,32 @@ class Consumer(Generic[K_co, V_co]):
     def _committable(self) -> dict[NamedPartition, OffsetAndMetadata]:
         thread = self._group.thread
         return thread.committable() if thread.stored is not None else self._between_reads(thread.committable)
+
+    def _progress(self) -> AppProgressed | None:
+        """How far the application is, without what it has in hand (heartbeat thread); None while it is being read."""
+        if self._processor is not None:
+            return None
+        stored, fetcher = self._group.thread.stored, self._fetcher
+        if stored is not None:
+            return AppProgressed(stored=dict(stored()))
+        if not fetcher.lock.acquire(blocking=False):
+            return None
+        try:
+            if fetcher.hands_out():
+                return None
+            known = fetcher.positions()
+            # In this order: poll() may hand out the next record meanwhile. It is in one place or in the other.
+            done, in_hand = self._committed_by_hand.copy(), self._in_hand
+            for name, offset in first_offsets(reversed(in_hand)).items():
+                committed = done.get(name)
+                offset = max(offset, committed.offset) if committed is not None else offset
+                if name in known and offset < known[name].offset:
+                    known[name] = OffsetAndMetadata(offset)
+            return None if fetcher.hands_out() else AppProgressed(known)
+        except Kip848Error:  # it was closed
+            return None
+        finally:
+            fetcher.lock.release()
 
     def _between_reads(self, work: Callable[[], AnswerT]) -> AnswerT:
         """Do what needs librdkafka, or the positions; see `Fetcher.between_reads`."""

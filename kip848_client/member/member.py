@@ -28,6 +28,7 @@ from kip848_client.member.core.context import Context
 from kip848_client.member.core.discovery import Discovery
 from kip848_client.member.core.events import (
     AppPolled,
+    AppProgressed,
     CallAbandoned,
     CommitRequested,
     CoordinatorConnected,
@@ -188,7 +189,14 @@ class Member:
                     self._group.exit.seen_polling(event.app_polled_ms)
                 self._group.exit.check_poll_timer()
             case AppPolled():
-                self._app_polled(event)
+                self._consumed(event)
+                self._group.polled()
+                self._commits.polled()
+            case AppProgressed():
+                # Not after a revocation began: what it gives away is committed then, and never again.
+                if self._group.run is None and not context.listener_calls:
+                    self._consumed(event)
+                    self._commits.progressed()
             case ListenerDone():
                 context.listener_done(event.token, event.error)
             case SubscriptionChanged():
@@ -239,13 +247,11 @@ class Member:
             case _:
                 assert_never(event)
 
-    def _app_polled(self, event: AppPolled) -> None:
+    def _consumed(self, event: AppPolled | AppProgressed) -> None:
         owned = self._context.owned_by_name
         self._context.consumed.update({key: value for key, value in event.positions.items() if key in owned})
         if event.stored is not None:
             self._context.stored = {key: value for key, value in event.stored.items() if key in owned}
-        self._group.polled()
-        self._commits.polled()
 
     @property
     def _coordinator_wanted(self) -> bool:

@@ -62,6 +62,11 @@ class AppPresence:
         self._inside -= 1
 
     @property
+    def moves(self) -> tuple[int, int, int]:
+        """Differs from an earlier one if the application has polled since."""
+        return len(self._buffer), self.calls, self.entered_count
+
+    @property
     def inside(self) -> bool:
         """Whether the application waits inside poll() now."""
         return self._inside > 0

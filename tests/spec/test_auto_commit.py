@@ -6,7 +6,7 @@ import pytest
 
 from kip848_client.common.error_codes import ErrorCode
 from kip848_client.member.core.error_tables import CommitErrorClass, commit_error_class
-from kip848_client.member.core.events import CommitDone, CommitKind
+from kip848_client.member.core.events import AppProgressed, CommitDone, CommitKind
 from kip848_client.member.core.states import Phase
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
 from tests.spec.arrange import AUTO_MS, TWO, auto_committing, calls, commits, fence, pass_time, stable
@@ -26,6 +26,29 @@ def test_r117_the_interval_commit_waits_for_poll() -> None:
     assert member.member.view().poll_wanted
     member.poll(positions(t_0=50, t_1=7))
     assert commits(member) == [(1, {"t-0": 50, "t-1": 7})]
+
+
+def test_r276_a_slow_handler_does_not_hold_up_what_was_returned_before_its_record() -> None:
+    """A kill in the middle of an hour's work would repeat all that was done since the last poll()."""
+    member = auto_committing(TWO, **LONG)
+    member.step(AppProgressed(positions(t_0=3)))
+    assert commits(member) == [], "it is not due yet"
+    pass_time(member, AUTO_MS)
+    member.step(AppProgressed(positions(t_0=5)))
+    assert commits(member) == [(1, {"t-0": 5})]
+    member.answer_commit()
+    assert not member.member.view().poll_wanted
+
+
+def test_r276_nothing_is_committed_so_once_a_revocation_began() -> None:
+    """Its commit has been made, and the next owner begins there."""
+    member = auto_committing(TWO, **LONG)
+    member.assign_more({"t": [0]})
+    member.poll(positions(t_1=6))
+    member.answer_commit()
+    pass_time(member, AUTO_MS)
+    member.step(AppProgressed(positions(t_0=5, t_1=9)))
+    assert commits(member) == []
 
 
 def test_r117_positions_of_partitions_that_went_are_not_committed() -> None:

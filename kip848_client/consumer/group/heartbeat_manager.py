@@ -40,6 +40,7 @@ from kip848_client.member.core.assignor_events import (
 )
 from kip848_client.member.core.events import (
     AUTOMATIC_COMMIT_ID,
+    AppProgressed,
     AssignPartitions,
     CommitDone,
     ConnectCoordinator,
@@ -97,8 +98,15 @@ DETACHED_LEAVE_ID: Final = 0
 _DETACHED_LEAVE_MS: Final = 5_000
 """How long a consumer that failed waits for the answer to its leave."""
 
+_PATIENCE_S: Final = 0.1
+"""How long an automatic commit waits for the application to poll: most do so soon, and know best how far they are."""
+
 _STOP_GRACE_S: Final = 0.1
 """How long stopping waits for requests that are written already, or about to be: the leave, above all."""
+
+
+def _no_progress() -> None:
+    """Nothing is known."""
 
 
 def _looks_for_coordinator(effect: MemberRequest) -> bool:
@@ -199,10 +207,18 @@ class HeartbeatRequestManager:
         self._stopping: anyio.Event | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._armed_ms: int | None = None
+        self._patience: asyncio.TimerHandle | None = None
+        """Until the application is asked how far it is; see `_ask_for_progress`."""
+        self._progress_seen: object = None
         self._ticked_ms = -1
         self._detached: LeaveRequested | None = None
         self._requests: set[asyncio.Future[None]] = set()
         self._on_alarm: Final = self._guarded(self._on_timer)
+
+        self.progress: Callable[[], AppProgressed | None] = _no_progress
+        """Says how far the application is while it is outside poll() (this thread); None if it must be asked again."""
+        self.progress_every_s: float = _PATIENCE_S
+        """How often, at most."""
 
         # Read by the other threads, written by this one.
         self.view: MemberView = member.view()
@@ -366,6 +382,8 @@ class HeartbeatRequestManager:
                 self._drain()
                 await self._stopping.wait()
                 self._disarm()
+                if self._patience is not None:
+                    self._patience.cancel()
                 await self._flush()
                 tasks.cancel_scope.cancel()
         finally:
@@ -429,7 +447,22 @@ class HeartbeatRequestManager:
         if moved:
             self.mark = object()
             self._app_queue.wake()
+        if view.poll_wanted and self._patience is None and self._loop is not None:
+            self._patience = self._loop.call_later(_PATIENCE_S, self._guarded(self._ask_for_progress))
         self._arm()
+
+    def _ask_for_progress(self) -> None:
+        """A poll() was due some time ago. A handler may be slow: commit what was returned before its record."""
+        self._patience = None
+        if not self.view.poll_wanted or self._loop is None or (self._stopping is not None and self._stopping.is_set()):
+            return
+        self._patience = self._loop.call_later(self.progress_every_s, self._guarded(self._ask_for_progress))
+        moves = self._presence.moves
+        if not self._presence.inside and moves != self._progress_seen:
+            progressed = self.progress()
+            if progressed is not None:
+                self._progress_seen = moves if progressed.stored is None else None
+                self._step(progressed)
 
     def _perform(self, effect: MemberEffect) -> bool:
         """Do what *effect* says, or queue it. Returns whether the application's thread has something to look at."""

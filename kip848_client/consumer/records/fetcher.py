@@ -267,8 +267,11 @@ class Fetcher:
         self.warm({partition.topic for partition in wanted})
         self._fetch(wanted)
         self.origins.began(wanted)
-        for partition in wanted:
+        for partition, at in wanted.items():
             self._sought.pop(partition, None)
+            stored = self.stored.get(partition)
+            if stored is not None and stored.offset < at.offset:  # another thread stored it as the partition went
+                self.stored.pop(partition, None)
 
     @_locked
     def hold(self, partitions: Iterable[NamedPartition]) -> None:
@@ -459,6 +462,10 @@ class Fetcher:
             if self.closed and not isinstance(error, Kip848Error):  # by a signal handler in the middle of it
                 raise IllegalStateError("the consumer is closed; make a new one") from error
             raise
+
+    def hands_out(self) -> bool:
+        """Whether the thread that reads is handing out records at this moment, or was cut off there."""
+        return self.on_the_way
 
     def give_way(self, *, unless: Callable[[], bool]) -> bool:
         """Let other threads that wait have their turn; not under `lock`. False as soon as *unless* says so."""

@@ -68,6 +68,18 @@ class AppPolled(msgspec.Struct, frozen=True):
     stored: Mapping[NamedPartition, OffsetAndMetadata] | None = None
 
 
+class AppProgressed(msgspec.Struct, frozen=True):
+    """The application is outside poll(), and handles what the last one returned. For an automatic commit that is due.
+
+    Args:
+        positions: as in `AppPolled`, but before the records that it has in hand.
+        stored: as in `AppPolled`.
+    """
+
+    positions: Mapping[NamedPartition, OffsetAndMetadata] = msgspec.field(default_factory=dict)
+    stored: Mapping[NamedPartition, OffsetAndMetadata] | None = None
+
+
 class ResponseReceived(msgspec.Struct, frozen=True):
     """The answer to a `SendRequest`."""
 
@@ -278,6 +290,7 @@ MemberEvent: TypeAlias = (
     | SubscriptionChanged
     | ManuallyAssigned
     | AppPolled
+    | AppProgressed
     | ResponseReceived
     | RequestFailed
     | CoordinatorConnected

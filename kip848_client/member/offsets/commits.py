@@ -208,9 +208,11 @@ class Commits:
         """poll() began, and positions are fresh: commit them if the interval is over."""
         for commit in self._queue:
             commit.wants_positions = False
-        if self._due_ms is None or self._context.now_ms < self._due_ms:
-            return
-        if self._interval_allowed():
+        self.progressed()
+
+    def progressed(self) -> None:
+        """Positions are fresh: commit them if the interval is over."""
+        if self._interval_over:
             self._start_interval()
             if self._is_news(self._context.committable):
                 self._queue.append(self._new(CommitKind.AUTO_INTERVAL, {}, None))

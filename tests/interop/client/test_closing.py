@@ -153,7 +153,9 @@ def test_close_finds_a_coordinator_for_the_commits_that_wait_for_one(
     produce("orders", 1)
     if lookups:
         broker.faults.on("FindCoordinator", error(ErrorCode.COORDINATOR_NOT_AVAILABLE), times=lookups)
-    consumer = Consumer({**QUIET, **settings(broker.bootstrap_servers, **{"group.protocol": protocol})})
+    consumer = Consumer(
+        {**QUIET, **settings(broker.bootstrap_servers, enable_auto_commit=False, group_protocol=protocol)}
+    )
     consumer.assign([TopicPartition("orders", 0, 0)])
     while consumer.poll(0.2) is None:
         pass

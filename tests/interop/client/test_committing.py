@@ -6,13 +6,15 @@ import pytest
 from confluent_kafka import Consumer as PlainConsumer
 from confluent_kafka import Producer
 
-from kip848_client import EmbeddedBroker, IllegalStateError, KafkaError, TopicPartition
+from kip848_client import Consumer, EmbeddedBroker, IllegalStateError, KafkaError, TopicPartition
+from kip848_client.common.model import NamedPartition
 from kip848_client.consumer.records.data_plane import OFFSET_INVALID, group_metadata_bytes
 from kip848_client.errors import CommitFailedError, Kip848Error, RequestTimeoutError
 from kip848_client.testing.faults import ALWAYS, drop
 from tests.interop.client.conftest import MakeConsumer
 from tests.interop.client.drive import Produce, delivered_once
-from tests.support.driving import QUIET, drive
+from tests.support.driving import QUIET, drive, settings
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.interop
 
@@ -202,3 +204,20 @@ def test_metadata_that_confluent_kafka_committed_neither_stops_reading_nor_shows
     told = consumer.raw.committed([TopicPartition("orders", index) for index in range(3)])
     assert [(one.offset, one.metadata) for one in told] == [(2, "note"), (3, None), (-1001, None)]
     assert {one.metadata for one in consumer.raw.position(consumer.raw.assignment())} == {None}
+
+
+@pytest.mark.parametrize("way", ["poll", "consume", "store"])
+def test_automatic_commits_go_on_while_a_handler_is_slow(broker: EmbeddedBroker, produce: Produce, way: str) -> None:
+    """What it has in hand is not committed; what was returned before is, although no poll() comes."""
+    produce("orders", 5, partitions=[0])
+    conf = settings(broker.bootstrap_servers, auto_commit_interval_ms=50, enable_auto_offset_store=way != "store")
+    with Consumer({**QUIET, **conf}) as consumer:
+        consumer.subscribe(["orders"])
+        returned = 0
+        while returned < 3:
+            batch = consumer.consume(1, 0.2) if way == "consume" else [consumer.poll(0.2)]
+            returned += sum(message is not None for message in batch)
+        if way == "store":
+            consumer.store_offsets(offsets=[TopicPartition("orders", 0, 2)])
+        # No poll() follows: the handler of the third record is at work.
+        wait_until(lambda: broker.groups.committed("g").get(NamedPartition("orders", 0)) == 2, what="the commit")
