@@ -43,7 +43,10 @@ from .errors import ProcessingError as ProcessingError
 from .errors import RequestTimeoutError as RequestTimeoutError
 from .member.core.events import LeaveMode as LeaveMode
 from .member.core.states import MemberState as MemberState
+from .member.processing.work import ProcessingFailure as ProcessingFailure
 from .member.processing.work import ProcessingStatus as ProcessingStatus
+from .member.processing.work import RetryLater as RetryLater
+from .member.processing.work import processing_attempt as processing_attempt
 from .member.processing.work import processing_cancelled as processing_cancelled
 from .member.share.share_events import AcknowledgeType as AcknowledgeType
 from .share.consumer import ShareConsumer as ShareConsumer

@@ -98,6 +98,11 @@ class LogEvent(enum.StrEnum):
         "processing.marks_ignored",
         "group_id, partition, offset: the metadata of the commit is another program's, newer, or damaged",
     )
+    HANDLER_FAILED = (
+        "processing.handler_failed",
+        "group_id, records, attempt, error, then (retry, split, dead_letter, skip, stop), delay_s: a call of the "
+        "handler of process() failed",
+    )
     RECORD_SKIPPED_BY_HANDLER = (
         "processing.record_skipped",
         'group_id, records, attempts, error: a handler failed for good, and on_error="skip" goes on',

@@ -112,7 +112,7 @@ from kip848_client.member.processing.settings import (
     SLICE_RECORDS,
     ProcessSettings,
 )
-from kip848_client.member.processing.work import HANDLING, Order, ProcessingStatus
+from kip848_client.member.processing.work import HANDLING, Order, ProcessingFailure, ProcessingStatus
 from kip848_client.network.connection_opener import ConnectionOpener
 from kip848_client.network.ownership import ForkGuard, OneThread, is_alive, thread_name
 
@@ -780,8 +780,9 @@ class Consumer(Generic[K_co, V_co]):
         retry: BaseRetrying | None = None,
         on_error: Literal["stop", "skip"] = "stop",
         dead_letter: DeadLetters | None = None,
+        on_failure: Callable[[ProcessingFailure], object] | None = None,
         timeout_s: float | None = None,
-        batch: tuple[int, int] | None = None,
+        batch: Sequence[int] | None = None,
         split: bool = False,
         buffer: int | None = None,
         buffer_bytes: int = BUFFER_BYTES,
@@ -808,14 +809,17 @@ class Consumer(Generic[K_co, V_co]):
             concurrency: handlers that run at once; an executor may have fewer workers.
             order: ``"key"``, ``"partition"`` or ``"none"``.
             retry: a ``tenacity.Retrying`` object: which exceptions are tried again, how often, after which time. Other
-                lanes go on meanwhile. None: never.
+                lanes go on meanwhile. Its ``before``, ``after`` and ``before_sleep`` are called. None: never, but for
+                `kip848_client.RetryLater`.
             on_error: of a record that failed for good. ``"stop"`` ends process() with a `ProcessingError`, and the
                 record is not committed; ``"skip"`` logs it and counts it as done.
             dead_letter: where it goes instead; a `DeadLetters`.
+            on_failure: called with a `ProcessingFailure` for each call of the handler that failed, before what follows;
+                it should return soon. If it raises, process() ends with a `ProcessingError`.
             timeout_s: how long one call may take; afterwards it counts as having raised `TimeoutError`. The thread
                 goes on, and its slot is free when it ends.
-            batch: (most records, milliseconds): the handler gets a list of records of one lane, as soon as there are so
-                many or the first has waited so long.
+            batch: (most records, milliseconds), or a list of the two: the handler gets a list of records of one lane,
+                as soon as there are so many or the first has waited so long.
             split: the records of a batch that failed for good are handled again one by one, each in a list of its own
                 and with attempts of its own.
             buffer: records in hand above which partitions are paused; twice the concurrency if None.
@@ -847,6 +851,7 @@ class Consumer(Generic[K_co, V_co]):
             retry=retry,
             on_error=on_error,
             dead_letter=dead_letter,
+            on_failure=on_failure,
             timeout_s=timeout_s,
             batch=batch,
             split=split,

@@ -28,7 +28,6 @@ from kip848_client.consumer.processing.dead_letters import DeadLetters
 from kip848_client.consumer.processing.driver import _Retry as Retry
 from kip848_client.consumer.records.message import Message
 from kip848_client.errors import Kip848Error
-from kip848_client.member.processing.work import Work
 from kip848_client.member.share.held_records import AcquiredRecord
 from kip848_client.member.share.share_events import AcknowledgeType
 from kip848_client.share.core import Changes, ShareCore
@@ -134,7 +133,9 @@ class QueueProcessor(ABC):
         rejected = isinstance(error, (Reject, *settings.reject))
         wait_s = None
         if not rejected and self._retry is not None and not self.stopping:
-            wait_s = self._retry.wait_s(cast("Work", job), error, now_ms=now_ms)  # it has what is asked of
+            wait_s = self._retry.wait_s(
+                job.message, error, attempt=job.attempt, elapsed_ms=now_ms - job.first_started_ms
+            )
         last = job.held.delivery_count >= settings.max_deliveries
         self._core.log_failure(job.message, error, attempt=job.attempt, again=wait_s is not None)
         if wait_s is not None:

@@ -16,7 +16,15 @@ import pytest
 import tenacity
 from confluent_kafka import Producer
 
-from kip848_client import AsyncConsumer, Consumer, DeadLetters, processing_cancelled
+from kip848_client import (
+    AsyncConsumer,
+    Consumer,
+    DeadLetters,
+    ProcessingFailure,
+    RetryLater,
+    processing_attempt,
+    processing_cancelled,
+)
 from kip848_client.consumer.processing.access import ConsumerAccess
 from kip848_client.errors import ConfigError, IllegalStateError, ListenerError, ProcessingError
 from kip848_client.testing import EmbeddedBroker, NewRecord
@@ -567,7 +575,7 @@ def test_only_the_bad_record_of_a_batch_goes_to_the_dead_letters(kip848_broker: 
     letters = DeadLetters(Producer({"bootstrap.servers": kip848_broker.bootstrap_servers}), "dead")
     with Consumer(_conf(kip848_broker)) as consumer:
         consumer.subscribe(["orders"])
-        consumer.process(insert, order="partition", batch=(5, 60_000), split=True, dead_letter=letters)
+        consumer.process(insert, order="partition", batch=[5, 60_000], split=True, dead_letter=letters)
     assert inserted == [b"0", b"1", b"3", b"4"]
     assert [letter.value for letter in kip848_broker.records("dead")] == [b"2"]
     assert kip848_broker.groups.committed("g")["orders", 0] == 5
@@ -622,3 +630,104 @@ def test_a_retry_is_asked_as_tenacity_would(kip848_broker: EmbeddedBroker, retry
         consumer.subscribe(["orders"])
         with pytest.raises(ProcessingError, match=said):
             consumer.process(lambda _: 1 / 0, retry=retry)
+
+
+@pytest.mark.parametrize("kind", [Consumer, AsyncConsumer])
+def test_a_handler_knows_its_attempt_and_may_ask_for_another(kip848_broker: EmbeddedBroker, kind: type) -> None:
+    """An API that says when to come again; a handler that gives up after some attempts by itself."""
+    _filled(kip848_broker, 1)
+    attempts: list[tuple[int, str]] = []
+    told: list[tuple[int, str, str, float | None]] = []
+
+    def handle(message: Any) -> None:
+        attempt = processing_attempt()
+        attempts.append((attempt.number, repr(attempt.last_error)))
+        if attempt.number == 1:
+            raise RetryLater(0.01)
+        if attempt.number == 2:
+            raise RetryLater(0.02) from OSError("busy")
+        if attempt.number == 3:
+            consumer.hand_over()
+            raise ValueError("poison")
+
+    async def handle_async(message: Any) -> None:
+        handle(message)
+
+    def tell(failure: ProcessingFailure) -> None:
+        assert failure.records[0].offset() == 0
+        told.append((failure.attempt, repr(failure.error), failure.then, failure.delay_s))
+
+    async def run_async() -> None:
+        async with consumer:
+            await consumer.subscribe(["orders"])
+            await consumer.process(handle_async, on_error="skip", on_failure=tell)
+
+    consumer = kind(_conf(kip848_broker))
+    if kind is AsyncConsumer:
+        asyncio.run(run_async())
+    else:
+        with consumer:
+            consumer.subscribe(["orders"])
+            consumer.process(handle, on_error="skip", on_failure=tell)
+    assert attempts == [(1, "None"), (2, "RetryLater(0.01)"), (3, "OSError('busy')")]
+    assert told == [
+        (1, "RetryLater(0.01)", "retry", 0.01),
+        (2, "OSError('busy')", "retry", 0.02),
+        (3, "ValueError('poison')", "skip", None),
+    ]
+    assert processing_attempt().number == 1, "outside, where a test calls the handler"
+
+
+def _again_twice(record: Any) -> None:
+    attempt = processing_attempt()
+    if attempt.number < 3:
+        raise RetryLater(0.01)
+    assert isinstance(attempt.last_error, RetryLater)
+
+
+def test_a_handler_in_another_process_knows_its_attempt(kip848_broker: EmbeddedBroker) -> None:
+    """There is no record beside it that could count."""
+    _filled(kip848_broker, 1)
+    with ProcessPoolExecutor(1) as pool, Consumer(_conf(kip848_broker)) as consumer:
+        consumer.subscribe(["orders"])
+
+        def end() -> None:
+            wait_until(lambda: kip848_broker.groups.committed("g").get(("orders", 0)) == 1, what="it is committed")
+            consumer.hand_over()
+
+        watcher = threading.Thread(target=end)
+        watcher.start()
+        consumer.process(_again_twice, executor=pool)
+        watcher.join()
+
+
+def test_callbacks_of_tenacity_are_called_as_tenacity_would(kip848_broker: EmbeddedBroker) -> None:
+    """They were ignored without a word, and a wait that looks at the record ended process() with IndexError."""
+    _filled(kip848_broker, 1)
+    calls: list[object] = []
+
+    def wait(state: tenacity.RetryCallState) -> float:
+        return float(len(state.args[0].value())) / 100
+
+    retry = tenacity.Retrying(
+        stop=tenacity.stop_after_attempt(2),
+        wait=wait,
+        before=lambda state: calls.append(("before", state.attempt_number)),
+        after=lambda state: calls.append(("after", state.attempt_number)),
+        before_sleep=lambda state: calls.append(("sleep", state.next_action and state.next_action.sleep)),
+    )
+    with Consumer(_conf(kip848_broker)) as consumer:
+        consumer.subscribe(["orders"])
+        with pytest.raises(ProcessingError, match="after 2 attempts"):
+            consumer.process(lambda _: 1 / 0, retry=retry)
+        refused = tenacity.Retrying(retry_error_callback=lambda _: None)
+        with pytest.raises(ConfigError, match="retry_error_callback"):
+            consumer.process(print, retry=refused)
+    assert calls == [("before", 1), ("after", 1), ("sleep", 0.01), ("before", 2), ("after", 2)]
+
+
+@pytest.mark.parametrize("delay_s", [-1, "30", None, float("nan"), True])
+def test_a_wrong_delay_is_an_error_of_the_handler(delay_s: Any) -> None:
+    """Not a record that waits for ever."""
+    with pytest.raises(ConfigError, match="seconds"):
+        RetryLater(delay_s)

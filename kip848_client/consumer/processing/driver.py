@@ -10,11 +10,11 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from msgspec.structs import replace
 
-from kip848_client.common.callables import WrongHandlerError
+from kip848_client.common.callables import WrongHandlerError, check_finished, check_not_async
 from kip848_client.common.error_codes import ErrorCode
 from kip848_client.common.logs import LogEvent, log_event
 from kip848_client.common.model import NamedPartition, OffsetAndMetadata
@@ -43,7 +43,17 @@ from kip848_client.member.processing.core import METADATA_BYTES, Processing
 from kip848_client.member.processing.marks import decode_marks
 from kip848_client.member.processing.outbox import Slice
 from kip848_client.member.processing.settings import ProcessSettings
-from kip848_client.member.processing.work import Cancel, Failed, Give, Item, ProcessingStatus, Start, Work
+from kip848_client.member.processing.work import (
+    Cancel,
+    Failed,
+    Give,
+    Item,
+    ProcessingFailure,
+    ProcessingStatus,
+    RetryLater,
+    Start,
+    Work,
+)
 
 _READ_RECORDS: Final = 500
 """Most records that are read at once."""
@@ -80,6 +90,8 @@ class Driver(ABC):
         if not isinstance(settings.dead_letter, DeadLetters | None):
             raise ArgumentTypeError(f"dead_letter={settings.dead_letter!r}: give DeadLetters(producer, topic)")
         settings.check()
+        if settings.on_failure is not None:
+            check_not_async(settings.on_failure, name="on_failure", instead="give a function that is not asynchronous")
         self.telemetry: Final = HandlerTelemetry(client_id=client_id, group_id=group_id)
         self.settings: Final = settings
         self.core: Final = Processing(settings.limits(cancellable=cancellable))
@@ -259,6 +271,8 @@ class Driver(ABC):
             for effect in effects:
                 match effect:
                     case Start(work):
+                        if self._retry is not None and not self._begins(self._retry, work):
+                            continue
                         if self.writer is not None:
                             work.outputs = HandlerTransaction()
                         self._call(work)
@@ -322,9 +336,13 @@ class Driver(ABC):
 
     def _decide(self, work: Work, error: BaseException) -> None:
         now = now_ms()
+        if not self.core.knows(work):
+            return
+        work.last_error = error.reason if isinstance(error, RetryLater) else error
         try:
-            wait_s = None if self._retry is None else self._retry.wait_s(work, error, now_ms=now)
-        except Exception as wrong:  # noqa: BLE001  the user's predicate or wait
+            wait_s = self._wait_s(work, error)
+            self._tell_failure(work, wait_s)
+        except Exception as wrong:  # noqa: BLE001  the user's condition, wait or callback
             self._fail(work, wrong)
             return
         if wait_s is not None:
@@ -339,6 +357,59 @@ class Driver(ABC):
             self.core.buried(work, now, skipped=True)
         else:
             self._fail(work, error)
+
+    def _wait_s(self, work: Work, error: BaseException) -> float | None:
+        """Seconds until the next attempt; None if there is none."""
+        if isinstance(error, RetryLater):
+            return error.delay_s
+        if self._retry is None:
+            return None
+        elapsed_ms = now_ms() - work.first_started_ms
+        return self._retry.wait_s(self._given(work), error, attempt=work.attempt, elapsed_ms=elapsed_ms)
+
+    def _given(self, work: Work) -> Any:
+        """What the handler is called with."""
+        return work.items[0].record if self.settings.batch is None else work.records
+
+    def _tell_failure(self, work: Work, wait_s: float | None) -> None:
+        then: Literal["retry", "split", "dead_letter", "skip", "stop"] = "stop"
+        if wait_s is not None:
+            then = "retry"
+        elif self.settings.split and len(work.items) > 1:
+            then = "split"
+        elif self._letters is not None:
+            then = "dead_letter"
+        elif self.settings.on_error == "skip":
+            then = "skip"
+        error = work.last_error
+        assert error is not None
+        log_event(
+            logging.INFO,
+            LogEvent.HANDLER_FAILED,
+            group_id=self._group_id,
+            records=_place(work),
+            attempt=work.attempt,
+            error=describe(error),
+            then=then,
+            delay_s=wait_s,
+        )
+        if self.settings.on_failure is not None:
+            failure = ProcessingFailure(
+                records=tuple(work.records), attempt=work.attempt, error=error, then=then, delay_s=wait_s
+            )
+            check_finished(
+                self.settings.on_failure(failure), instead="give a function that is not a coroutine function"
+            )
+
+    def _begins(self, retry: _Retry, work: Work) -> bool:
+        """Tell *retry* that a call begins; whether it may."""
+        try:
+            retry.begins(self._given(work), attempt=work.attempt, elapsed_ms=now_ms() - work.first_started_ms)
+        except Exception as wrong:  # noqa: BLE001  the user's callback
+            self._stop_at(work, wrong, f"retry='s before= failed for {_place(work)}")
+            self.core.ended(work, now_ms())
+            return False
+        return True
 
     def _fail(self, work: Work, error: BaseException) -> None:
         attempts = "" if work.attempt == 1 else f" after {work.attempt} attempts"
@@ -532,24 +603,55 @@ class _Retry:
                 f"retry={retrying!r}: give tenacity.Retrying(stop=stop_after_attempt(5), "
                 "wait=wait_random_exponential(max=30), retry=retry_if_exception_type(OSError))"
             )
+        if retrying.retry_error_callback is not None:
+            raise ConfigError(
+                "retry= has a retry_error_callback: dead_letter= and on_error= say what follows the last attempt"
+            )
         self._retrying: Final = retrying
         self._state: Final = tenacity.RetryCallState
+        self._action: Final = tenacity.RetryAction
 
-    def wait_s(self, work: Work, error: BaseException, *, now_ms: int) -> float | None:
-        """Seconds until the next attempt; None if there is none."""
+    def begins(self, given: object, *, attempt: int, elapsed_ms: int) -> None:
+        """A call of the handler with *given* begins."""
+        if self._retrying.before is not None:
+            _told(self._retrying.before(self._state_of(given, attempt, elapsed_ms)))
+
+    def wait_s(self, given: object, error: BaseException, *, attempt: int, elapsed_ms: int) -> float | None:
+        """Seconds until the next attempt; None if there is none.
+
+        Args:
+            given: the argument of the handler.
+            elapsed_ms: since its first call began.
+        """
         retrying = self._retrying
-        state = self._state(retrying, None, (), {})
-        state.attempt_number = work.attempt
+        state = self._state_of(given, attempt, elapsed_ms)
         state.set_exception((type(error), error, error.__traceback__))
-        state.start_time = time.monotonic() - (now_ms - work.first_started_ms) / 1000
-        wanted: object = retrying.retry(state)
-        if inspect.iscoroutine(wanted):
-            wanted.close()
-            raise ArgumentTypeError("retry= has a condition that is a coroutine function; give a function")
-        if not wanted:
+        if not _told(retrying.retry(state)):
             return None
-        state.upcoming_sleep = min(float(retrying.wait(state)), _WAIT_S_MAX)  # before `stop`, as tenacity does
-        return None if retrying.stop(state) else state.upcoming_sleep
+        if retrying.after is not None:
+            _told(retrying.after(state))
+        wait_s: float = min(float(retrying.wait(state)), _WAIT_S_MAX)
+        state.upcoming_sleep = wait_s  # before `stop`, as tenacity does
+        if retrying.stop(state):
+            return None
+        state.next_action = self._action(wait_s)
+        if retrying.before_sleep is not None:
+            _told(retrying.before_sleep(state))
+        return wait_s
+
+    def _state_of(self, given: object, attempt: int, elapsed_ms: int) -> Any:
+        state = self._state(self._retrying, None, (given,), {})
+        state.attempt_number = attempt
+        state.start_time = time.monotonic() - elapsed_ms / 1000
+        return state
+
+
+def _told(answer: object) -> object:
+    """What a function of the retry object has returned."""
+    if inspect.iscoroutine(answer):
+        answer.close()
+        raise ArgumentTypeError("retry= has a condition or callback that is a coroutine function; give a function")
+    return answer
 
 
 def _place(work: Work) -> str:

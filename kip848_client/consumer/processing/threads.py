@@ -32,7 +32,7 @@ from kip848_client.errors import (
     TransactionFailedError,
 )
 from kip848_client.member.processing.settings import ProcessSettings
-from kip848_client.member.processing.work import HANDLING, Work
+from kip848_client.member.processing.work import ATTEMPT, HANDLING, ProcessingAttempt, Work
 
 _RETURN_DONE: Final = "give a function that returns when its work is done, or use AsyncConsumer for an async one"
 
@@ -332,7 +332,9 @@ class ThreadProcessor(Driver):
             given = given[0]
         try:
             if self._copies:
-                future = self._pool.submit(_call_alone, self._handler, given)
+                future = self._pool.submit(
+                    _call_alone, self._handler, given, ProcessingAttempt(work.attempt, work.last_error)
+                )
             else:
                 arguments = (given,) if self.writer is None else (given, work.outputs)
                 future = self._pool.submit(self._context.copy().run, self._handle, work, arguments)
@@ -388,9 +390,11 @@ def _within(settings: ProcessSettings, executor: Executor | None) -> ProcessSett
     return replace(settings, concurrency=min(settings.concurrency, workers))
 
 
-def _call_alone(handler: Callable[[Any], object], given: object) -> object:
+def _call_alone(handler: Callable[[Any], object], given: object, attempt: ProcessingAttempt) -> object:
     """Call the handler in a context of its own. Runs in the worker process, which has one for all that it does."""
-    return copy_context().run(handler, given)
+    context = copy_context()
+    context.run(ATTEMPT.set, attempt)
+    return context.run(handler, given)
 
 
 def _check_can_be_sent(handler: object) -> None:

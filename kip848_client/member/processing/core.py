@@ -646,6 +646,7 @@ class Processing:
                 work.partition,
                 work.generation,
                 attempt=work.attempt,
+                last_error=work.last_error,
                 first_started_ms=work.first_started_ms,
                 started_ms=work.started_ms,
                 lane=work.lane,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 import msgspec
@@ -31,12 +32,13 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
     on_error: str
     dead_letter: Any
     timeout_s: float | None
-    batch: tuple[int, int] | None
+    batch: Sequence[int] | None
     split: bool
     buffer: int | None
     buffer_bytes: int
     drain_s: float
     grace_s: float
+    on_failure: Any = None
     transactional: Any = None
     slice_records: int = SLICE_RECORDS
     slice_ms: int = SLICE_MS
@@ -115,7 +117,7 @@ def _is_number(value: object) -> bool:
 
 
 def _is_pair(value: object) -> bool:
-    return isinstance(value, tuple) and len(value) == 2
+    return isinstance(value, (tuple, list)) and len(value) == 2
 
 
 def _whole(value: object, name: str, least: int, most: int) -> None:

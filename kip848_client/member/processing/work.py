@@ -9,6 +9,9 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 from kip848_client.common.model import NamedPartition
+from kip848_client.errors import ConfigError
+
+RETRY_LATER_S_MAX: Final = 10.0**9
 
 Order: TypeAlias = Literal["key", "partition", "none"]
 
@@ -57,6 +60,8 @@ class Work(msgspec.Struct, eq=False):
     """Its handler calls `processing_cancelled`."""
     outputs: Any = None
     """What its call has produced, for ``process(transactional=...)``."""
+    last_error: BaseException | None = None
+    """What the call before this one has raised."""
     heeded: bool = False
     """Its handler was told to end, so that its result says nothing."""
 
@@ -89,6 +94,86 @@ def processing_cancelled() -> bool:
         return False
     work.heeded = True
     return True
+
+
+class ProcessingAttempt(msgspec.Struct, frozen=True):
+    """Which call of the handler for a record this is.
+
+    Attributes:
+        number: 1 for the first one.
+        last_error: what the call before has raised; None for the first one.
+    """
+
+    number: int = 1
+    last_error: BaseException | None = None
+
+
+_FIRST_ATTEMPT: Final = ProcessingAttempt()
+ATTEMPT: Final[ContextVar[ProcessingAttempt]] = ContextVar("kip848_attempt", default=_FIRST_ATTEMPT)
+"""Inside a handler in another process."""
+
+
+def processing_attempt() -> ProcessingAttempt:
+    """Inside a handler of ``process()``: how often it was called for this record, and what it raised the last time.
+
+    A new owner of the partition begins with 1 again. Outside of handlers it is the first attempt, so that a test may
+    call a handler.
+    """
+    handling = HANDLING.get()
+    return ATTEMPT.get() if handling is None else ProcessingAttempt(handling[1].attempt, handling[1].last_error)
+
+
+class RetryLater(Exception):
+    """Raised by a handler of ``process()``: call it again for this record after some time, whatever ``retry`` says.
+
+    Other keys go on meanwhile, and no slot is held. How often is for the handler to decide: see `processing_attempt`.
+    ``raise RetryLater(30) from error`` keeps *error* for the next attempt and the log.
+
+    Args:
+        delay_s: seconds.
+
+    Raises:
+        ConfigError: *delay_s* is not a number of seconds.
+    """
+
+    def __init__(self, delay_s: float) -> None:
+        given: object = delay_s
+        number = isinstance(given, (int, float)) and not isinstance(given, bool)
+        if not (number and 0 <= delay_s <= RETRY_LATER_S_MAX):
+            raise ConfigError(f"RetryLater({delay_s!r}): give the seconds until the next attempt")
+        super().__init__(delay_s)
+        self.delay_s: Final = float(delay_s)
+        self._sent = False
+
+    @property
+    def reason(self) -> BaseException:
+        """The error that it was raised from, else itself. From another process the first one does not come along."""
+        return self if self._sent or self.__cause__ is None else self.__cause__
+
+    def __reduce__(self) -> tuple[type[RetryLater], tuple[float], dict[str, bool]]:
+        return RetryLater, (self.delay_s,), {"_sent": True}
+
+    def __str__(self) -> str:
+        return f"again in {self.delay_s:g} s"
+
+
+class ProcessingFailure(msgspec.Struct, frozen=True, kw_only=True):
+    """A call of the handler failed, and what follows: the argument of ``process(on_failure=...)``.
+
+    Attributes:
+        records: what the handler was given.
+        attempt: 1 for the first call.
+        error: what it raised; `TimeoutError` if it took too long.
+        then: ``"retry"``: it is called again after *delay_s*; ``"split"``: for each record of the batch alone;
+            ``"dead_letter"``, ``"skip"``, ``"stop"``: it failed for good.
+        delay_s: seconds until the next attempt; None without one.
+    """
+
+    records: Sequence[Any]
+    attempt: int
+    error: BaseException
+    then: Literal["retry", "split", "dead_letter", "skip", "stop"]
+    delay_s: float | None = None
 
 
 class Start(msgspec.Struct, frozen=True):
