@@ -5,7 +5,7 @@ Does not own: what the answers mean (`gap_check`, `stalls`).
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Iterable
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
@@ -70,23 +70,31 @@ class Leaders:
         Raises:
             Kip848Error: the partition has no leader, it cannot be reached, or it refuses.
         """
-        from kip848_client.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic  # here: checks are rare
-
-        leader_id, leader = await self._leader(partition)
-        wanted = FetchPartition(partition=partition.partition, fetch_offset=offset, partition_max_bytes=max_bytes)
-        request = FetchRequest(
-            max_bytes=max_bytes,
-            isolation_level=int(read_committed),
-            topics=(FetchTopic(topic=partition.topic, partitions=(wanted,)),),
-        )
-        answer = await leader.send(request, timeout_ms=_TIMEOUT_MS, max_version=_FETCH_BY_NAME)
-        code = answer.error_code or next(
-            (part.error_code for each in answer.responses for part in each.partitions if part.error_code), 0
-        )
-        if code:
-            raise error_for_code(code, f"node {leader_id} refuses a fetch of {partition} at offset {offset}")
-        found: PartitionData = answer.responses[0].partitions[0]
+        leader = await self._leader(partition)
+        answer = await _ask(leader, {partition: offset}, max_bytes=max_bytes, read_committed=read_committed)
+        found = answer[partition]
+        if found.error_code:
+            raise error_for_code(found.error_code, f"the leader refuses a fetch of {partition} at offset {offset}")
         return found
+
+    async def ends(self, positions: Mapping[NamedPartition, int]) -> dict[NamedPartition, int]:
+        """The ends of these logs, with one request for each leader; absent are those that a leader did not tell.
+
+        Args:
+            positions: offsets that exist there.
+        """
+        by_leader: dict[int, dict[NamedPartition, int]] = {}
+        for partition, offset in positions.items():
+            by_leader.setdefault(self._leader_of.get(partition, -1), {})[partition] = offset
+        ends: dict[NamedPartition, int] = {}
+        for led in by_leader.values():
+            try:
+                leader = await self._leader(next(iter(led)))
+                answer = await _ask(leader, led, max_bytes=1, read_committed=False)
+            except Kip848Error:
+                continue  # each of them is asked about alone, and that says why
+            ends.update({partition: each.high_watermark for partition, each in answer.items() if not each.error_code})
+        return ends
 
     async def check(self, partition: NamedPartition) -> None:
         """Connect to the leader.
@@ -101,14 +109,13 @@ class Leaders:
         for connection in self._open.values():
             await connection.aclose()
 
-    async def _leader(self, partition: NamedPartition) -> tuple[int, BrokerConnection]:
-        leader_id = self._leader_of.get(partition, -1)
-        address = self._address_of.get(leader_id)
+    async def _leader(self, partition: NamedPartition) -> BrokerConnection:
+        address = self._address_of.get(self._leader_of.get(partition, -1))
         if address is None:
             failed = self._failed.get(partition) or self._failed.get(partition.topic)
             raise failed or ConnectionLostError(f"{partition} has no leader")
         try:
-            return leader_id, await self._connect(*address)
+            return await self._connect(*address)
         except ConnectionLostError as error:
             raise ConnectionLostError(f"the leader of {partition} is not reached: {error}") from error
 
@@ -127,6 +134,28 @@ class Leaders:
             found = await self._opener(host=host, port=port, timeout_ms=_TIMEOUT_MS, tasks=self._tasks)
             self._open[host, port] = found
         return found
+
+
+async def _ask(
+    leader: BrokerConnection, positions: Mapping[NamedPartition, int], *, max_bytes: int, read_committed: bool
+) -> dict[NamedPartition, PartitionData]:
+    from kip848_client.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic  # here: checks are rare
+
+    topics: dict[str, list[FetchPartition]] = {}
+    for partition, offset in positions.items():
+        wanted = FetchPartition(partition=partition.partition, fetch_offset=offset, partition_max_bytes=max_bytes)
+        topics.setdefault(partition.topic, []).append(wanted)
+    request = FetchRequest(
+        max_bytes=max_bytes,
+        isolation_level=int(read_committed),
+        topics=tuple(FetchTopic(topic=name, partitions=tuple(wanted)) for name, wanted in topics.items()),
+    )
+    answer = await leader.send(request, timeout_ms=_TIMEOUT_MS, max_version=_FETCH_BY_NAME)
+    if answer.error_code:
+        raise error_for_code(answer.error_code, "the leader refuses a fetch")
+    return {
+        NamedPartition(each.topic, part.partition_index): part for each in answer.responses for part in each.partitions
+    }
 
 
 @asynccontextmanager

@@ -283,7 +283,11 @@ class StallWatch:
 
     async def _examine(self, positions: Mapping[NamedPartition, int], answers: dict[NamedPartition, Answer]) -> None:
         async with leaders_of({p.topic for p in positions}, self._opener, self._servers) as leaders:
+            ends = await leaders.ends({partition: offset for partition, offset in positions.items() if offset >= 0})
             for partition, offset in positions.items():
+                if partition in ends and ends[partition] <= offset:  # as of most that are silent
+                    answers[partition] = Answer(offset, ends[partition])
+                    continue
                 try:
                     answers[partition] = await examine(leaders, partition, offset, read_committed=self._read_committed)
                 except Kip848Error as error:

@@ -176,3 +176,20 @@ def test_the_end_of_a_topic_with_transactions_is_no_stall(
     poll_for(consumer, clock, seconds=60)
     assert stalled(consumer.health()) == []
     assert consumer.health().last_error is None
+
+
+def test_silent_partitions_cost_one_request(broker: EmbeddedBroker, closing: Callable[[Consumer], Consumer]) -> None:
+    """What librdkafka knows of their ends may be old; a consumer of thousands must not ask about each."""
+    clock = ManualClock()
+    consumer = closing(Consumer(settings_of(broker, **{"client.id": "idle"}), clock=clock))
+    consumer.subscribe(["orders"])
+    wait_until(lambda: len(consumer.assignment()) == 4 or consumer.poll(0.01) is not None)
+
+    def looked() -> bool:
+        poll_for(consumer, clock, seconds=1)
+        return bool(consumer._stalls._still) and all(each.asked_idle for each in consumer._stalls._still.values())
+
+    wait_until(looked)
+    ours = broker.requests.of("Fetch", when=lambda request: request.version <= 12)
+    assert len(ours) == 1
+    assert stalled(consumer.health()) == []
