@@ -147,16 +147,20 @@ class AsyncShareConsumer(Generic[K_co, V_co]):
         count = max(1, record_count(num_messages))
         until_s = None if timeout is None or timeout < 0 else time.monotonic() + timeout
         self._core.begin_poll()
-        while True:
-            self._core.tell_outcomes()
-            found = self._core.take(count)
-            if found:
-                return found
-            if self._core.host.closing:
-                raise IllegalStateError("the share consumer was closed by another task")
-            left_s = None if until_s is None else max(0.0, until_s - time.monotonic())
-            if not await self._wait(left_s) and not self._core.has_news:
-                return []
+        try:
+            while True:
+                self._core.tell_outcomes()
+                found = self._core.take(count)
+                if found:
+                    return found
+                if self._core.host.closing:
+                    raise IllegalStateError("the share consumer was closed by another task")
+                self._core.want(count)
+                left_s = None if until_s is None else max(0.0, until_s - time.monotonic())
+                if not await self._wait(left_s) and not self._core.has_news:
+                    return []
+        finally:
+            self._core.want(0)
 
     async def __aiter__(self) -> AsyncIterator[ShareMessage[K_co, V_co]]:
         """Yield records for ever, each accepted (implicitly) once the next one is asked for; ends after close()."""

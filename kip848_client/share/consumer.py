@@ -125,16 +125,20 @@ class ShareConsumer(Generic[K_co, V_co]):
         count = max(1, record_count(num_messages))
         until_s = None if timeout is None or timeout < 0 else time.monotonic() + timeout
         self._core.begin_poll()
-        while True:
-            version = self._changes.version
-            self._core.tell_outcomes()
-            found = self._core.take(count)
-            if found:
-                return found
-            if self._core.host.closing:
-                raise IllegalStateError("the share consumer was closed by another thread")
-            if not self._core.has_news and not self._changes.wait(version, until_s):
-                return []
+        try:
+            while True:
+                version = self._changes.version
+                self._core.tell_outcomes()
+                found = self._core.take(count)
+                if found:
+                    return found
+                if self._core.host.closing:
+                    raise IllegalStateError("the share consumer was closed by another thread")
+                self._core.want(count)
+                if not self._core.has_news and not self._changes.wait(version, until_s):
+                    return []
+        finally:
+            self._core.want(0)
 
     def __iter__(self) -> Iterator[ShareMessage[K_co, V_co]]:
         """Yield records for ever, each accepted (implicitly) once the next one is asked for; ends after close()."""

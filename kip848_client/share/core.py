@@ -132,9 +132,6 @@ class ShareCore:
             raise IllegalStateError("poll() is refused while process() runs, which reads and acknowledges by itself")
         if not self.topics:
             raise IllegalStateError("nothing is subscribed: this would wait for ever; call subscribe() first")
-        if self.host.reader.room < self.config.max_poll_records:  # nothing is acquired before somebody asks
-            self.host.reader.room = self.config.max_poll_records
-            self.host.wake()
         if not self.config.explicit:
             self.accept_returned()
             return
@@ -147,6 +144,17 @@ class ShareCore:
                     f"{first.topic}-{first.partition[1]} offset {first.offset}; with "
                     "share.acknowledgement.mode=explicit acknowledge() each record before the next poll()"
                 )
+
+    def want(self, count: int) -> None:
+        """Acquire at most *count* records beyond those that wait: only while somebody waits for them, as Java does.
+
+        A worker would otherwise sit on the jobs of others while it handles its own.
+        """
+        with self.host.lock:
+            changed = self.host.reader.room != count
+            self.host.reader.room = count
+        if changed:
+            self.host.wake()
 
     def take(self, count: int) -> list[ShareMessage[Any, Any]]:
         """Hand out what is there, at most *count* records; maybe none.

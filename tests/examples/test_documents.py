@@ -38,6 +38,7 @@ TESTS = (
     "testing.md",
     "tutorial/first-assignor.md",
     "tutorial/first-test.md",
+    "tutorial/job-queue.md",
     "tutorial/slow-handler.md",
 )
 """Pages whose blocks are a module of tests."""
@@ -149,6 +150,17 @@ PROGRAMS = {
         "        while not consumer.assignment():\n"
         "            consumer.poll(0.1)\n",
         after="assert analysis.groups.count() == 1",
+    ),
+    "share-groups.md": Program(
+        before="broker.topics.create('mails')\n"
+        "broker.groups.set_config('mails', {'share.auto.offset.reset': 'earliest'})\n"
+        "broker.produce('mails', 'a')\n"
+        "conf = {'bootstrap.servers': 'localhost:9092', 'group.id': 'mails'}\n"
+        "seen = []\n"
+        "def send(message):\n"
+        "    seen.append(message.value())\n"
+        "    queue.hand_over()\n",
+        after="assert seen == [b'a']",
     ),
     "spark.md": Program(
         before="def invoice(rows, batch): rows.count()\ndef archive(rows, batch): rows.count()",

@@ -292,6 +292,20 @@ def test_parallel_handles_everything() -> None:
         assert all(line.startswith("handled ") for line in said)
 
 
+def test_jobs_are_done_and_given_back_with_sigterm(kip848_broker: EmbeddedBroker) -> None:
+    """A container that is stopped lets its jobs end, and gives the rest to other workers."""
+    kip848_broker.topics.create("jobs")
+    kip848_broker.groups.set_config("jobs", {"share.auto.offset.reset": "earliest"})
+    kip848_broker.produce_many("jobs", [str(number) for number in range(20)])
+    with example("jobs.py", kip848_broker, "jobs") as process:
+        assert all(line.startswith("done ") for line in lines_of(process, 20))
+        process.send_signal(signal.SIGTERM)
+        assert process.communicate(timeout=TIMEOUT_S) == ("", "")
+        assert process.returncode == 0
+    (partition,) = kip848_broker.shares.partitions("jobs")
+    assert partition.unfinished == 0
+
+
 def test_threads_end_with_sigterm(kip848_broker: EmbeddedBroker) -> None:
     """A container that is stopped lets its handlers end, commits what they have done, and says goodbye."""
     kip848_broker.topics.create("orders")

@@ -246,6 +246,8 @@ class ShareReader:
             if node_id not in busy and self._due(self._backoff(node_id).ready_ms)
         ]
         room = self.room - self.held.waiting - sum(flight.reserved for flight in self._flights.values())
+        if self.held.waiting and not self.record_limit:
+            room = 0  # what a batch brought beyond the wish is handed out first
         for number, node_id in enumerate(ready):
             share = -(-room // (len(ready) - number)) if room > 0 else 0
             room -= self._send_to(node_id, frozenset(by_node.get(node_id, ())), share)

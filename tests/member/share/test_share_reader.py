@@ -44,7 +44,9 @@ class Driver:
     """A reader of one partition, with node 1 as its leader, and a clock."""
 
     def __init__(self, **settings: Any) -> None:
-        self.reader = ShareReader(ReaderSettings(**settings), group_id="g", member_id="m", rng=random.Random(0))
+        self.reader = ShareReader(
+            ReaderSettings(**{"record_limit": True, **settings}), group_id="g", member_id="m", rng=random.Random(0)
+        )
         self.now_ms = 0
         self.effects: list[ReaderEffect] = []
         self.reader.room = 10
@@ -314,3 +316,12 @@ def test_with_a_limit_of_records_no_more_are_asked_for_than_there_is_room() -> N
     assert (send.request.max_records, send.request.share_acquire_mode) == (3, 1)
     driver.answer(send, records([b"a", b"b", b"c"]))
     assert driver.told(ShareSend) == []
+
+
+def test_without_a_limit_nothing_is_acquired_while_records_wait() -> None:
+    """A worker that handles a batch would get the jobs that it gives back, and those of others, at the same time."""
+    driver = Driver(record_limit=False)
+    driver.acquire([b"a"])
+    assert driver.told(ShareSend) == []
+    driver.reader.take(1, now_ms=0)
+    assert isinstance(driver.sent().request, ShareFetchRequest)
