@@ -147,7 +147,6 @@ class ShareMember:
         context.subscription = subscription
         if context.phase is Phase.IDLE and self._leave is None:
             context.move("subscribed")
-            context.move("polled")  # nothing is taken up inside poll(): there is no reason to wait for it
             self._join()
 
     def _join(self) -> None:
