@@ -114,6 +114,8 @@ CLIENT_EVENTS: Final[dict[str, str]] = {
     "assignors_unsupported": "missing: the server assigns, because the coordinator has no client-side assignment",
     "group_restless": "assignments: how many in which time, with the same members and topics, and why",
     "hand_over_failed": "reason: partitions were given up before the others were known to be ready",
+    "standby_began": "slots: every one is held, and the member waits for one",
+    "standby_took_over": "slot, from_member (who had released it), waited_ms",
     "left_group": "the leave heartbeat was written, or could not be",
 }
 SIMULATION_EVENTS: Final[dict[str, str]] = {

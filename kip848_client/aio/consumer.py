@@ -687,6 +687,10 @@ class AsyncConsumer(Generic[K_co, V_co]):
         """The health of this consumer, for a probe; not awaited, because it never waits. See `Consumer.health`."""
         return self._consumer.health()
 
+    def group_instance_id(self) -> str | None:
+        """The static slot of this member; see `Consumer.group_instance_id`."""
+        return self._consumer.group_instance_id()
+
     def hand_over(self, timeout_s: float | None = HAND_OVER_TIMEOUT_S) -> None:
         """Leave without a gap; see `Consumer.hand_over`. Not awaited, so that a signal handler of the loop can call it.
 

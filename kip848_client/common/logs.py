@@ -157,6 +157,20 @@ class LogEvent(enum.StrEnum):
         "member.assignors_idle",
         "group_id, assignors: while members of both protocols are in the group, its coordinator assigns",
     )
+    STANDBY_BEGAN = (
+        "standby.began",
+        "group_id, slots, seconds: every slot is held, and the member waits for one; again every minute, with the "
+        "seconds since it began",
+    )
+    STANDBY_TOOK_OVER = (
+        "standby.took_over",
+        "group_id, slot, from_member (who had released it, if that is known), ms (how long it stood by): the member "
+        "has joined with this slot",
+    )
+    SLOTS_UNSEEN = (
+        "standby.slots_unseen",
+        "group_id, reason: the group cannot be described, so the slots are tried in turn, which takes longer",
+    )
     HAND_OVER_FAILED = (
         "member.hand_over_failed",
         "group_id, reason: partitions were given up before the other members were known to be ready",

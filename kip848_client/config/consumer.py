@@ -31,6 +31,7 @@ from kip848_client.config.other_clients import KEYS as KEYS_OF_OTHER_CLIENTS
 from kip848_client.config.reader import ConfigReader, ConfigValue
 from kip848_client.config.reset import read_reset
 from kip848_client.config.security import OWN_SECURITY_KEYS, read_security, security_protocol
+from kip848_client.config.slots import OWN_SLOT_KEYS, SlotSettings, read_slots
 from kip848_client.errors import ConfigError
 
 
@@ -53,6 +54,7 @@ class ConsumerConfig(Confidential, frozen=True):
         early_heartbeats: heartbeat sooner than the interval while waiting for partitions of other members.
         heartbeat_interval_max_ms: longest heartbeat interval, or None for no limit.
         data_plane: configuration for ``confluent_kafka.Consumer``; may hold secrets, so it is not in the repr.
+        slots: the slots that the member may take.
         security: TLS and SASL of the control plane; made from the same keys as the data plane's.
         on_commit: called with (error or None, partitions) after a commit, as in confluent-kafka.
         local_assignors: client-side assignors; none if the coordinator assigns. On the classic protocol all that this
@@ -75,6 +77,7 @@ class ConsumerConfig(Confidential, frozen=True):
     group_id: str
     client_id: str
     group_instance_id: str | None
+    slots: SlotSettings
     client_rack: str | None
     group_remote_assignor: str | None
     auto_offset_reset: str
@@ -158,25 +161,29 @@ ONLY_OWN_KEYS: Final = frozenset(
 )
 """Keys that the control plane reads and librdkafka does not get."""
 
-_OWN_KEYS: Final = ONLY_OWN_KEYS | {
-    "bootstrap.servers",
-    "group.id",
-    "client.id",
-    "client.rack",
-    "auto.offset.reset",
-    "enable.auto.commit",
-    "enable.auto.offset.store",
-    "enable.partition.eof",
-    "isolation.level",
-    "retry.backoff.ms",
-    "retry.backoff.max.ms",
-    "socket.connection.setup.timeout.ms",
-    "metadata.recovery.strategy",
-    "metadata.recovery.rebootstrap.trigger.ms",
-}
+_OWN_KEYS: Final = (
+    ONLY_OWN_KEYS
+    | OWN_SLOT_KEYS
+    | {
+        "bootstrap.servers",
+        "group.id",
+        "client.id",
+        "client.rack",
+        "auto.offset.reset",
+        "enable.auto.commit",
+        "enable.auto.offset.store",
+        "enable.partition.eof",
+        "isolation.level",
+        "retry.backoff.ms",
+        "retry.backoff.max.ms",
+        "socket.connection.setup.timeout.ms",
+        "metadata.recovery.strategy",
+        "metadata.recovery.rebootstrap.trigger.ms",
+    }
+)
 """Keys that the control plane reads."""
 
-_NOT_FOR_DATA_PLANE: Final = ONLY_OWN_KEYS | CLASSIC_KEYS.keys() | OWN_SECURITY_KEYS | OWN_ASSIGNOR_KEYS
+_NOT_FOR_DATA_PLANE: Final = ONLY_OWN_KEYS | OWN_SLOT_KEYS | CLASSIC_KEYS.keys() | OWN_SECURITY_KEYS | OWN_ASSIGNOR_KEYS
 
 _DATA_PLANE_CALLBACKS: Final = ("error_cb", "stats_cb", "throttle_cb")
 """Callbacks that librdkafka calls."""
@@ -211,6 +218,7 @@ def parse_consumer_config(conf: Mapping[str, ConfigValue]) -> ConsumerConfig:
         reader.refuse("group.id is blank; name the group that this consumer belongs to", None)
     protocol_name, classic_keys = _read_group_protocol(reader)
     classic = protocol_name == "classic"
+    instance_id = reader.not_blank("group.instance.id")
     reset = read_reset(reader, "auto.offset.reset", default="latest")
     # latest skips what was written before the group listened; a new partition has no such records.
     reset_new = "none" if reset == "none" else "earliest"
@@ -231,7 +239,8 @@ def parse_consumer_config(conf: Mapping[str, ConfigValue]) -> ConsumerConfig:
         bootstrap_servers=servers,
         group_id=group_id,
         client_id=reader.optional_text("client.id") or "kip848-client",
-        group_instance_id=reader.not_blank("group.instance.id"),
+        group_instance_id=instance_id,
+        slots=read_slots(reader, instance_id=instance_id, classic=classic),
         client_rack=reader.not_blank("client.rack"),
         group_remote_assignor=reader.not_blank("group.remote.assignor"),
         auto_offset_reset=reset,

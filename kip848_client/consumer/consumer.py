@@ -1383,6 +1383,13 @@ class Consumer(Generic[K_co, V_co]):
         """The epoch of the member; -1 outside the group."""
         return self._group.view.member_epoch
 
+    def group_instance_id(self) -> str | None:
+        """The static slot of this member, from any thread: ``group.instance.id``, or what it took from its pool.
+
+        With ``group.instance.id.takeover=wait`` or a pool, None while it stands by and outside the group.
+        """
+        return self._group.view.instance_id if self._config.slots.slots else self._config.group_instance_id
+
     def health(self) -> ConsumerHealth:
         """The health of this consumer, for a liveness or readiness probe. May be called on any thread; never waits.
 
@@ -1410,12 +1417,12 @@ class Consumer(Generic[K_co, V_co]):
             self._between_reads(lambda: check_group_metadata_layout(fetcher.plane, group_id=group_id))
             self._layout_checked = True
         joined = self._manager.last_joined
-        member_id, member_epoch = ("", -1) if joined is None or self._group.manual else joined
+        member_id, member_epoch, slot = ("", -1, None) if joined is None or self._group.manual else joined
         return group_metadata_bytes(
             group_id=self._config.group_id,
             member_epoch=member_epoch,
             member_id=member_id,
-            instance_id=self._config.group_instance_id,
+            instance_id=slot or self._config.group_instance_id,
         )
 
     consumer_group_metadata = group_metadata

@@ -10,7 +10,7 @@ The rules are in the parts:
 from __future__ import annotations
 
 import random
-from typing import Final, assert_never
+from typing import Any, Final, assert_never
 
 import msgspec
 
@@ -127,7 +127,7 @@ class Member:
         )
         self._group: Final = self._speak(config.protocol)
         self._last_readable = (_NONE, _NONE, _NOTHING_READABLE)
-        self._seen = (
+        self._seen: tuple[Any, ...] = (
             MemberState.UNJOINED,
             _NOTHING_READABLE,
             _NONE,
@@ -138,6 +138,8 @@ class Member:
             False,
             False,
             False,
+            False,
+            None,
             False,
         )
         """The fields of the view but its version, in order."""
@@ -332,6 +334,8 @@ class Member:
             self._group.expects_partitions or bool(self._positions.under_way),
             not group_wants and self._commits.positions_only,
             context.link is not None,
+            context.instance_id if context.live_epoch != NO_EPOCH else None,
+            self._group.standing_by,
         )
         if seen == self._seen:
             return self._view

@@ -25,7 +25,14 @@ from kip848_client.common.model import (
 from kip848_client.common.telemetry import ClientMetrics, Figures, OpenSpan, code_name
 from kip848_client.errors import InvalidAssignmentError, Kip848Error, ProtocolError
 from kip848_client.journal import Journal, JournalEvent, JsonValue, NullJournal
-from kip848_client.member.core.events import ConnectCoordinator, Start, StartReason, StateChanged
+from kip848_client.member.core.events import (
+    ConnectCoordinator,
+    SlotTaken,
+    StandbyBegan,
+    Start,
+    StartReason,
+    StateChanged,
+)
 from kip848_client.member.core.states import MemberState, Trigger
 from kip848_client.member.core.statistics import Statistics
 from kip848_client.wire.messages.consumer_group_heartbeat import (
@@ -123,6 +130,7 @@ class MemberObserver:
         """When the coordinator answered a heartbeat, or a join on the classic protocol, without an error code."""
         self._told_of_auto_commit = ("", 0)
         """The failure of an automatic commit that was logged last, and when."""
+        self.standing_by_since_ms: int | None = None
         self.last_error: tuple[str, int] | None = None
         """The last error of any kind, and when it came."""
         self._heartbeats = 0
@@ -531,6 +539,31 @@ class MemberObserver:
         """The member gives its partitions up without knowing that the others are ready."""
         self.log(logging.WARNING, LogEvent.HAND_OVER_FAILED, reason=reason)
         self._write("hand_over_failed", reason=reason)
+
+    def standing_by(self, began: StandbyBegan) -> None:
+        """Every slot is held: the member stands by, or still does."""
+        seconds = began.waited_ms // 1_000
+        if not began.waited_ms:
+            self.standing_by_since_ms = self._clock.now_ms()
+            self._metrics.count("kip848.consumer.standby.total")
+            self._write("standby_began", slots=began.slots)
+        self.log(logging.INFO, LogEvent.STANDBY_BEGAN, slots=began.slots, seconds=seconds)
+
+    def slot_taken(self, taken: SlotTaken) -> None:
+        """The member has joined with a slot."""
+        self.standing_by_since_ms = None
+        waited_ms = 0 if taken.waited_ms is None else taken.waited_ms
+        if taken.waited_ms is not None:
+            self._metrics.count("kip848.consumer.takeover.total")
+            self._metrics.measure("kip848.consumer.standby.time", waited_ms)
+        self.log(
+            logging.INFO, LogEvent.STANDBY_TOOK_OVER, slot=taken.slot, from_member=taken.before or "", ms=waited_ms
+        )
+        self._write("standby_took_over", slot=taken.slot, from_member=taken.before or "", waited_ms=waited_ms)
+
+    def slots_unseen(self, reason: str) -> None:
+        """The group cannot be described: the member tries the slots in turn."""
+        self.log(logging.WARNING, LogEvent.SLOTS_UNSEEN, reason=reason)
 
     def _write(self, event: str, **fields: JsonValue) -> None:
         if isinstance(self._journal, NullJournal):

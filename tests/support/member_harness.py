@@ -525,12 +525,14 @@ class MemberHarness:
         error: int = 0,
         targets: Mapping[int, Mapping[str, Iterable[int]]] | None = None,
         leaving: Iterable[int] = (),
+        slots: Mapping[int, str] | None = None,
     ) -> list[MemberEffect]:
         """Answer the oldest ConsumerGroupDescribe: the group is in *epoch*, and the others have these epochs.
 
         Args:
             targets: of the others, by their place in *others*.
             leaving: places of those that subscribe to nothing.
+            slots: of the others, by their place.
         """
 
         def assigned(partitions: Mapping[str, Iterable[int]]) -> dict[str, object]:
@@ -550,6 +552,7 @@ class MemberHarness:
             {
                 "member_id": f"other-{place}",
                 "member_epoch": at,
+                "instance_id": (slots or {}).get(place),
                 "subscribed_topic_names": () if place in leaving else ("t",),
                 "target_assignment": assigned((targets or {}).get(place, {})),
             }

@@ -159,7 +159,11 @@ def member_config(config: ConsumerConfig, *, member_id: str) -> MemberConfig:
     return MemberConfig(
         group_id=config.group_id,
         member_id=member_id,
-        instance_id=config.group_instance_id,
+        instance_id=None if config.slots.slots else config.group_instance_id,
+        slots=config.slots.slots,
+        gives_up_slot=config.slots.pooled,
+        takeover_retry_ms=config.slots.retry_ms,
+        takeover_wait_ms=config.slots.wait_ms,
         rack_id=config.client_rack,
         user=None if config.security.sasl is None else config.security.sasl.username or None,
         server_assignor=config.group_remote_assignor,

@@ -43,7 +43,7 @@ class ConsumerHealth(msgspec.Struct, frozen=True, kw_only=True):
         live: whether the process should be left running. False once the consumer is closed or FATAL, its heartbeat
             thread has ended, or the application was outside poll() for longer than max.poll.interval.ms. A cluster
             that is away leaves it True, and so does a partition that is stalled.
-        ready: live, and a member of its group, or assigned by hand.
+        ready: live, and a member of its group, standing by for a slot, or assigned by hand.
         heartbeat_answered_s: seconds since the coordinator accepted a heartbeat, or a join on the classic protocol;
             None if it never did.
         polled_s: seconds since the application was last known to be inside poll(); 0 while it is, None if it never was.
@@ -51,6 +51,8 @@ class ConsumerHealth(msgspec.Struct, frozen=True, kw_only=True):
         lag_s: seconds since the lags of *assignment* were measured; None if they never were.
         last_error: the last error of any kind, which need not matter any more; None if there was none.
         last_error_s: seconds since then.
+        standing_by_s: seconds since the consumer stands by for a slot (``group.instance.id.takeover=wait``); None if it
+            does not. A standby is ready: else a deploy that waits for it would never end its predecessor.
         processing: what ``process()`` has in hand; None while it does not run. A handler that hangs makes its
             ``oldest_s`` grow, and leaves *live* True.
     """
@@ -66,7 +68,13 @@ class ConsumerHealth(msgspec.Struct, frozen=True, kw_only=True):
     lag_s: float | None
     last_error: str | None
     last_error_s: float | None
+    standing_by_s: float | None = None
     processing: ProcessingStatus | None = None
+
+    @property
+    def standing_by(self) -> bool:
+        """Whether the consumer stands by for a slot."""
+        return self.standing_by_s is not None
 
 
 _LAGS_EVERY_MS: Final = 1_000
@@ -105,7 +113,7 @@ class HealthProbe:
         return ConsumerHealth(
             state=view.state if fatal is None else MemberState.FATAL,
             live=live,
-            ready=live and (view.member_epoch > 0 or bool(group.manual)),
+            ready=live and (view.member_epoch > 0 or view.standing_by or bool(group.manual)),
             member_id=view.member_id,
             member_epoch=view.member_epoch,
             heartbeat_answered_s=_ago_s(observer.heartbeat_accepted_ms, now_ms),
@@ -114,6 +122,7 @@ class HealthProbe:
                 _partition_health(tip.topic_partition, lags, stalled, now_ms) for tip in sorted(view.assigned)
             ),
             lag_s=_ago_s(measured_ms, now_ms),
+            standing_by_s=_ago_s(observer.standing_by_since_ms, now_ms) if view.standing_by else None,
             last_error=None if last_error is None else last_error[0],
             last_error_s=None if last_error is None else _ago_s(last_error[1], now_ms),
         )

@@ -63,6 +63,9 @@ from kip848_client.member.core.events import (
     RequestMetadata,
     RevokePartitions,
     SendRequest,
+    SlotsUnseen,
+    SlotTaken,
+    StandbyBegan,
     StartFetching,
     StateChanged,
     StopFetching,
@@ -224,8 +227,8 @@ class HeartbeatRequestManager:
         self.view: MemberView = member.view()
         self.mark: object = object()
         """Replaced when the application's thread has something to look at: a new view, an effect, a finished call."""
-        self.last_joined: tuple[str, int] | None = None
-        """Member id and epoch of the last time that the member was in the group; they outlive its removal."""
+        self.last_joined: tuple[str, int, str | None] | None = None
+        """Member id, epoch and slot of the last time that the member was in the group; they outlive its removal."""
         self.processed: int = 0
         """How many posted events were processed; for tests."""
         self.crashed: BaseException | None = None
@@ -441,7 +444,7 @@ class HeartbeatRequestManager:
             if (view.member_id, view.member_epoch) != (self.view.member_id, self.view.member_epoch):
                 self._observer.rename(member_id=view.member_id, member_epoch=view.member_epoch)
             if view.member_epoch > 0:
-                self.last_joined = (view.member_id, view.member_epoch)
+                self.last_joined = (view.member_id, view.member_epoch, view.instance_id)
             self.view = view
             moved = True
         if moved:
@@ -508,6 +511,15 @@ class HeartbeatRequestManager:
                 return False
             case HandOverFailed(reason=reason):
                 self._observer.hand_over_failed(reason)
+                return False
+            case StandbyBegan():
+                self._observer.standing_by(effect)
+                return False
+            case SlotTaken():
+                self._observer.slot_taken(effect)
+                return False
+            case SlotsUnseen(reason=reason):
+                self._observer.slots_unseen(reason)
                 return False
             case Fail(error=error):
                 self._observer.failed(error)

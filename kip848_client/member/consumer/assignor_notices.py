@@ -113,7 +113,7 @@ class AssignorNotices:
             metadata=target.metadata,
             version=target.version,
             group_metadata=ConsumerGroupMetadata(
-                config.group_id, self._context.member_id, notice.epoch, config.instance_id
+                config.group_id, self._context.member_id, notice.epoch, self._context.instance_id
             ),
         )
 

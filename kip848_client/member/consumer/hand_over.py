@@ -22,12 +22,14 @@ from typing import Final
 from kip848_client.common.error_codes import RETRIABLE
 from kip848_client.common.model import Subscription
 from kip848_client.member.consumer.heartbeats import Heartbeats
+from kip848_client.member.consumer.membership import Membership
 from kip848_client.member.consumer.reconciler import Reconciler
+from kip848_client.member.consumer.slots import subscribes
 from kip848_client.member.core.assignment import IdPartition, partitions_described
 from kip848_client.member.core.context import Context
 from kip848_client.member.core.discovery import Discovery
 from kip848_client.member.core.events import Destination, HandOverFailed, HandOverRequested, RequestFailed
-from kip848_client.member.core.states import IN_GROUP, Phase
+from kip848_client.member.core.states import IN_GROUP, LEAVING, MEMBER, Phase
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -46,12 +48,19 @@ class HandOver:
     """The only hand-over of one member."""
 
     def __init__(
-        self, context: Context, *, discovery: Discovery, heartbeats: Heartbeats, reconciler: Reconciler
+        self,
+        context: Context,
+        *,
+        discovery: Discovery,
+        heartbeats: Heartbeats,
+        reconciler: Reconciler,
+        membership: Membership,
     ) -> None:
         self._context: Final = context
         self._discovery: Final = discovery
         self._heartbeats: Final = heartbeats
         self._reconciler: Final = reconciler
+        self._membership: Final = membership
         self.active: bool = False
         """Whether a hand-over was requested and has not ended."""
         self._until_ms = 0
@@ -59,16 +68,32 @@ class HandOver:
         self._heirs: dict[IdPartition, tuple[str, int]] = {}
         """Who takes over each partition, and since which epoch of the target."""
         self._ask_ms = 0
+        self._returns = False
+        """No standby came: the member takes its slot back."""
+        self._subscription = Subscription()
         self._request_id: int | None = None
 
     def request(self, event: HandOverRequested) -> None:
         """Begin. Ends at once if there is nothing to hand over."""
         context = self._context
-        if self.active or context.phase not in IN_GROUP or not context.owned:
+        if self.active or context.phase not in IN_GROUP:
+            return
+        releases = bool(context.config.slots)
+        if not context.owned and not releases:
             return
         self.active = True
         self._until_ms = event.deadline_ms
-        self._waits_until_ms = context.now_ms + int((event.deadline_ms - context.now_ms) * WAITING_SHARE)
+        if releases:
+            self._membership.releasing = True
+            self._returns = False
+            self._subscription = context.subscription
+            return
+        self._announce()
+
+    def _announce(self) -> None:
+        """Tell the others, and go on reading until they are ready."""
+        context = self._context
+        self._waits_until_ms = context.now_ms + int((self._until_ms - context.now_ms) * WAITING_SHARE)
         self._heirs.clear()
         self._reconciler.hold_back_runs = True
         context.subscription = Subscription()
@@ -76,7 +101,9 @@ class HandOver:
     def advance(self) -> None:
         """Ask for the epochs of the other members, let the revocation begin, or end; only while `active`."""
         context = self._context
-        if context.phase not in IN_GROUP or context.subscription:
+        if self._membership.releasing:
+            self._advance_release()
+        elif context.phase not in IN_GROUP or context.subscription:
             self._end()
         elif context.due(self._until_ms):
             self._end()  # it may still own partitions, or commit, without a coordinator: the leave gives them up
@@ -87,6 +114,46 @@ class HandOver:
                 self._ask()
         elif context.phase is Phase.IN_SYNC and not context.owned and not self._heartbeats.ownership_report_pending:
             self._end()
+
+    def look_for_end(self) -> bool:
+        """Go on if what was due in this step has ended a release; whether the member joins again."""
+        if self._membership.releasing and self._context.phase is Phase.IDLE:
+            self._advance_release()
+        return self._context.phase is Phase.JOINING
+
+    # --- a slot
+
+    def _advance_release(self) -> None:
+        """Revoke everything, and leave so that a standby may take the slot: it has to be free before one can show.
+
+        If none comes, take the slot back, and hand over to the other members.
+        """
+        context, release = self._context, self._membership.release
+        if context.due(self._until_ms):
+            if release.active or release.unwanted:
+                release.give_up()
+            self._end()  # the application leaves: what it still owns goes with the slot
+        elif context.phase in {Phase.IN_SYNC, Phase.PENDING} and not self._returns:
+            if context.owned:
+                self._reconciler.revoke_all(self._membership.exit.release)
+                context.move("rejoin_wanted")
+            else:
+                self._membership.exit.release()
+        elif context.phase is Phase.IN_SYNC:
+            self._membership.releasing = False
+            if context.owned:
+                self._announce()
+            else:
+                self._end()
+        elif context.phase is Phase.IDLE and release.unwanted and not self._returns:
+            self._returns = True
+            context.subscription = self._subscription
+            context.move("subscribed")
+            self._membership.join()
+        elif context.phase not in MEMBER | LEAVING and not release.active:
+            self._end()
+        elif context.phase is Phase.JOINING and not self._returns:
+            self._end()  # the application subscribed again
 
     # --- asking
 
@@ -131,7 +198,7 @@ class HandOver:
         own = next((one for one in group.members if one.member_id == self._context.member_id), None)
         if own is None:
             return False
-        staying = [one for one in group.members if one is not own and _subscribes(one)]
+        staying = [one for one in group.members if one is not own and subscribes(one)]
         if not staying:
             return True  # the whole group leaves
         if own.target_assignment.topic_partitions:
@@ -166,8 +233,5 @@ class HandOver:
 
     def _end(self) -> None:
         self.active = False
+        self._membership.releasing = False
         self._stop_waiting(None)
-
-
-def _subscribes(member: DescribedMember) -> bool:
-    return bool(member.subscribed_topic_names or member.subscribed_topic_regex)

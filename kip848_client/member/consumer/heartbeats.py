@@ -194,7 +194,7 @@ class Heartbeats:
             group_id=config.group_id,
             member_id=self._member_id(version),
             member_epoch=context.epoch,
-            instance_id=config.instance_id,
+            instance_id=context.instance_id,
             rack_id=config.rack_id if full else None,
             rebalance_timeout_ms=config.rebalance_timeout_ms if full else _OMITTED_TIMEOUT_MS,
             subscribed_topic_names=tuple(sorted(subscription.topics)) if with_subscription else None,
@@ -210,8 +210,13 @@ class Heartbeats:
         epoch: int,
         on_answer: Callable[[ConsumerGroupHeartbeatResponse], None],
         on_failure: Callable[[RequestFailed], None],
+        instance_id: str | None = None,
     ) -> int:
-        """Send the heartbeat that leaves the group, even while another is in flight. Returns its number."""
+        """Send the heartbeat that leaves the group, even while another is in flight. Returns its number.
+
+        Args:
+            instance_id: the slot that is left; the member's own by default.
+        """
         context = self._context
         self._note_send(due_ms=None)
         return context.send(
@@ -219,7 +224,7 @@ class Heartbeats:
                 group_id=context.config.group_id,
                 member_id=context.member_id,
                 member_epoch=epoch,
-                instance_id=context.config.instance_id,
+                instance_id=instance_id or context.instance_id,
             ),
             destination=Destination.COORDINATOR,
             timeout_ms=self.timeout_ms,
@@ -271,6 +276,11 @@ class Heartbeats:
             self._backoff.reset()
         else:
             self._backoff.failed(self._context.now_ms)
+
+    def slot_refused(self) -> None:
+        """Another member has the slot that the join named: the next join carries all fields, and needs no backoff."""
+        self._sent = None
+        self._backoff.reset()
 
     def coordinator_found(self) -> None:
         """The coordinator is connected. If this is a new connection, the next heartbeat is sent early."""

@@ -51,7 +51,11 @@ class ConsumerProtocol(GroupPart):
             assignors=self._assignors,
         )
         self._hand_over: Final = HandOver(
-            context, discovery=discovery, heartbeats=self._heartbeats, reconciler=self._reconciler
+            context,
+            discovery=discovery,
+            heartbeats=self._heartbeats,
+            reconciler=self._reconciler,
+            membership=self._membership,
         )
         self.exit: GroupExit = self._membership.exit
 
@@ -65,6 +69,8 @@ class ConsumerProtocol(GroupPart):
         if self._hand_over.active:
             self._hand_over.advance()
         self._membership.advance()
+        if self._hand_over.active and self._hand_over.look_for_end():
+            self._membership.advance()
         if assigns:
             self._assignors.advance()
 
@@ -100,7 +106,7 @@ class ConsumerProtocol(GroupPart):
     @property
     def poll_wanted(self) -> bool:
         phase = self._context.phase
-        if phase is Phase.PENDING:
+        if phase in {Phase.PENDING, Phase.REJOIN_DUE}:
             return self._reconciler.poll_wanted
         return phase not in IN_GROUP and self._membership.poll_wanted
 
@@ -118,6 +124,10 @@ class ConsumerProtocol(GroupPart):
     @property
     def handing_over(self) -> bool:
         return self._hand_over.active
+
+    @property
+    def standing_by(self) -> bool:
+        return self._membership.standing_by
 
     @property
     def expects_partitions(self) -> bool:

@@ -34,6 +34,7 @@ from kip848_client.errors import (
 from kip848_client.member.consumer.assignor_round import AssignorRound
 from kip848_client.member.consumer.heartbeats import Heartbeats
 from kip848_client.member.consumer.reconciler import Reconciler
+from kip848_client.member.consumer.slots import LEAVE_EPOCH, STATIC_LEAVE_EPOCH, Release, Slots
 from kip848_client.member.core.assignment import partitions_from_wire, pending_from_wire
 from kip848_client.member.core.context import MIN_REPEAT_MS, Context
 from kip848_client.member.core.discovery import Discovery
@@ -50,11 +51,6 @@ from kip848_client.member.group.group_exit import ExitOwner, GroupExit, Unsent, 
 from kip848_client.member.offsets.positions import Positions
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
-
-LEAVE_EPOCH: Final = -1
-"""Leave for good."""
-STATIC_LEAVE_EPOCH: Final = -2
-"""Leave for a while: a static member keeps its slot until the session ends."""
 
 
 class Membership(ExitOwner):
@@ -81,6 +77,12 @@ class Membership(ExitOwner):
         self._may_hold_instance = False
         """A join of ours was, or may have been, accepted: the static slot may be ours."""
         self._instance_freed = False
+        self._slots: Final = (
+            Slots(context, discovery=discovery, heartbeats=heartbeats) if context.config.slots else None
+        )
+        self.release: Final = Release(context, discovery=discovery, heartbeats=heartbeats)
+        self.releasing = False
+        """A leave releases the slot, and gives it up if no standby takes it, whatever the settings say."""
         self.exit: Final = GroupExit(
             context, discovery=discovery, reconciler=reconciler, positions=positions, owner=self
         )
@@ -114,6 +116,9 @@ class Membership(ExitOwner):
         """Start over with epoch 0; the move to JOINING was made."""
         self._context.epoch = 0
         self._joining_since_ms = self._context.now_ms
+        self.release.forget()
+        if self._slots is not None:
+            self._slots.begin()
         self._heartbeats.restart(removals=self.exit.removals)
 
     # --- leaving: `ExitOwner`
@@ -124,11 +129,29 @@ class Membership(ExitOwner):
     def send_leave(self, mode: LeaveMode, *, reason: str, on_end: Callable[[object], None]) -> int | Unsent:
         """Send the heartbeat that leaves the group. It carries no reason."""
         del reason
-        if mode is LeaveMode.REMAIN_IN_GROUP and self._context.config.instance_id is None:
+        if self._slots is not None:
+            self._slots.stop()
+            if self._context.epoch <= 0 and not self._may_hold_instance and not self._heartbeats.in_flight:
+                return Unsent.NOT_NEEDED  # a standby has no slot
+        if mode is LeaveMode.REMAIN_IN_GROUP and self._context.instance_id is None:
             return Unsent.NOT_NEEDED  # its place is kept until its session ends; only a static member can say so
+        if self._can_be_named and self._releases(mode):
+            return self.release.begin(on_end, gives_up=not self.releasing)
         if self._can_be_named:
             return self._heartbeats.send_leave(epoch=self.epoch_after_leave(mode), on_answer=on_end, on_failure=on_end)
         return Unsent.NOT_YET if self._heartbeats.in_flight else Unsent.NOT_NEEDED
+
+    def _releases(self, mode: LeaveMode) -> bool:
+        """Whether a leave waits for a standby that takes the slot, and gives it up if none does."""
+        config = self._context.config
+        wanted = bool(config.slots) and (self.releasing or config.gives_up_slot)
+        context = self._context
+        return wanted and mode is LeaveMode.DEFAULT and context.epoch > 0 and bool(context.subscription)
+
+    @property
+    def standing_by(self) -> bool:
+        """Whether the member waits for a slot."""
+        return self._slots is not None and self._slots.standing_by
 
     @property
     def _can_be_named(self) -> bool:
@@ -138,8 +161,13 @@ class Membership(ExitOwner):
 
     def epoch_after_leave(self, mode: LeaveMode) -> int:
         """The epoch that says how the member leaves."""
-        if self._context.config.instance_id is None or mode is LeaveMode.LEAVE_GROUP:
+        if self._context.instance_id is None or mode is LeaveMode.LEAVE_GROUP:
             return LEAVE_EPOCH
+        config = self._context.config
+        if config.slots and not self._context.subscription:
+            return LEAVE_EPOCH  # it has handed over to others, since no standby came
+        if config.gives_up_slot and self._context.epoch <= 0:
+            return LEAVE_EPOCH  # its join may have been accepted, and it goes: nobody is to wait for the slot
         return STATIC_LEAVE_EPOCH
 
     def forget_group(self) -> None:
@@ -151,7 +179,9 @@ class Membership(ExitOwner):
     def advance(self) -> None:
         """Send the heartbeat if one is due, and end a leave that took too long."""
         if self._context.link is not None:
-            if self._heartbeats.due():
+            if self._heartbeats.due() and (
+                self._slots is None or self._context.phase is not Phase.JOINING or self._slots.may_join()
+            ):
                 self._send_heartbeat()
             early = self._heartbeats.early
             if (
@@ -160,6 +190,7 @@ class Membership(ExitOwner):
                 and self._discovery.highest_version(ApiKey.CONSUMER_GROUP_DESCRIBE) is not None
             ):
                 early.ask(timeout_ms=self._heartbeats.timeout_ms, target=self._reconciler.target.partitions)
+        self.release.advance()
         self.exit.advance()
 
     def _send_heartbeat(self) -> None:
@@ -210,6 +241,8 @@ class Membership(ExitOwner):
         self._adopt_member_id(response)
         self._may_hold_instance = True
         self._instance_freed = False
+        if self._slots is not None and context.phase is Phase.JOINING:
+            self._slots.taken()
         self._heartbeats.succeeded(interval_ms=response.heartbeat_interval_ms)
         if context.phase is not Phase.JOINING:
             self.exit.removals = 0
@@ -245,6 +278,13 @@ class Membership(ExitOwner):
         error_class = heartbeat_error_class(code)
         if code == ErrorCode.UNRELEASED_INSTANCE_ID and self._context.phase is Phase.JOINING:
             if self._free_own_instance():
+                return
+            if self._slots is not None:
+                self._may_hold_instance = self._instance_freed = False
+                self._slots.refused()
+                self._heartbeats.slot_refused()
+                if self.releasing:
+                    self.exit.release()  # a standby came after all, when the member wanted its slot back
                 return
             if self._context.now_ms - self._joining_since_ms < self._context.config.unreleased_instance_retry_ms:
                 error_class = HeartbeatErrorClass.RETRY
@@ -292,7 +332,7 @@ class Membership(ExitOwner):
         if not self._may_hold_instance or self._instance_freed or not self._can_be_named:
             return False
         self._instance_freed = True
-        self.send_leave(LeaveMode.DEFAULT, reason="", on_end=ignore_answer)
+        self._heartbeats.send_leave(epoch=STATIC_LEAVE_EPOCH, on_answer=ignore_answer, on_failure=ignore_answer)
         return True
 
     def _surface(self, code: int, message: str) -> None:

@@ -22,6 +22,7 @@ Rules: R64 to R88, R196 and R265 in docs/protocol.md.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from uuid import UUID
 
 from kip848_client.common.model import TopicIdPartition
@@ -60,6 +61,7 @@ class Reconciler(Runs):
         self._resolved = NO_ASSIGNMENT
         """The part of the target whose topic names are known."""
         self._names_awaited_until_ms = 0
+        self._on_revoked: Callable[[], None] | None = None
 
     # --- target
 
@@ -77,6 +79,7 @@ class Reconciler(Runs):
     def reset(self) -> None:
         """The member joins again or left: forget the target. The caller takes care of the owned partitions."""
         super().reset()
+        self._on_revoked = None
         self.target = NO_ASSIGNMENT
         self.current = NO_ASSIGNMENT
         self._names.forget()
@@ -112,6 +115,8 @@ class Reconciler(Runs):
     @property
     def poll_wanted(self) -> bool:
         """Whether the next poll() should start a run."""
+        if self._context.phase is Phase.REJOIN_DUE:
+            return self._context.now_ms >= self.listener_ready_ms
         return (
             self._context.phase is Phase.PENDING
             and not self.hold_back_runs
@@ -174,8 +179,24 @@ class Reconciler(Runs):
 
     # --- run
 
+    def revoke_all(self, on_revoked: Callable[[], None]) -> None:
+        """Revoke everything with the next poll(), because the member releases its slot; the phase is REJOIN_DUE."""
+        self._on_revoked = on_revoked
+
     def polled(self) -> None:
         """poll() began: start a run if one is due."""
+        if self._on_revoked is not None and self._context.phase is Phase.REJOIN_DUE and self.run is None:
+            if self._context.now_ms >= self.listener_ready_ms:
+                self._begin(
+                    Run(
+                        partitions=frozenset(),
+                        added=frozenset(),
+                        revoked=self._context.owned,
+                        commit_within_ms=self._context.config.rebalance_timeout_ms,
+                        on_revoked=self._on_revoked,
+                    )
+                )
+            return
         if not self.poll_wanted or self.run is not None:
             return
         resolved = self._resolved

@@ -68,6 +68,8 @@ class Context:
 
         self.phase = Phase.IDLE
         self.member_id: str = config.member_id
+        self.instance_id: str | None = config.instance_id
+        """The static slot that the member has, or tries to take; see `slots`."""
         self.member_id_confirmed = False
         """An answer confirmed the member id; a version 0 coordinator does not know it before."""
         self.epoch = 0

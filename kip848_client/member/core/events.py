@@ -529,6 +529,38 @@ class GroupLeft(msgspec.Struct, frozen=True):
     reason: str
 
 
+class StandbyBegan(msgspec.Struct, frozen=True):
+    """Anywhere: every slot is held, so the member stands by. Told again while that lasts. For logs and metrics.
+
+    Args:
+        slots: how many there are.
+        waited_ms: for how long; 0 at the beginning.
+    """
+
+    slots: int
+    waited_ms: int
+
+
+class SlotTaken(msgspec.Struct, frozen=True):
+    """Anywhere: the member has joined with a slot. For logs and metrics.
+
+    Args:
+        slot: its instance id.
+        before: the member that had released it; None if it was free, or that is unknown.
+        waited_ms: for how long the member stood by; None if it did not.
+    """
+
+    slot: str
+    before: str | None
+    waited_ms: int | None
+
+
+class SlotsUnseen(msgspec.Struct, frozen=True):
+    """Anywhere: the group cannot be described, so that a standby tries the slots in turn. For logs."""
+
+    reason: str
+
+
 class HandOverFailed(msgspec.Struct, frozen=True):
     """Anywhere: the member revokes its partitions although the others may not be ready. For logs."""
 
@@ -555,6 +587,9 @@ MemberEffect: TypeAlias = (
     | StateChanged
     | GroupLeft
     | HandOverFailed
+    | StandbyBegan
+    | SlotTaken
+    | SlotsUnseen
     | AssignorEffect
 )
 
@@ -572,6 +607,8 @@ class MemberView(msgspec.Struct, frozen=True):
         member_epoch: epoch for group_metadata(); -1 outside the group.
         handing_over: hand_over() was called, and the member still has partitions, or the others still prepare.
         news_expected: partitions, or positions of new partitions, may arrive any moment.
+        instance_id: the static slot that the member has; None outside the group, and for a dynamic member.
+        standing_by: it waits for another member to release a slot.
         positions_only: `poll_wanted` is for an automatic commit, and all that was reported is committed. So a poll()
             need not be reported that begins where the last reported one did.
         coordinator_known: the connection to the group's coordinator is up, as far as is known.
@@ -589,6 +626,8 @@ class MemberView(msgspec.Struct, frozen=True):
     news_expected: bool = False
     positions_only: bool = False
     coordinator_known: bool = False
+    instance_id: str | None = None
+    standing_by: bool = False
 
     def lost(self, partitions: Collection[NamedPartition]) -> set[NamedPartition]:
         """Those of *partitions* that this member has no more: no transaction of it may hold their offsets.

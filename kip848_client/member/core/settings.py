@@ -48,6 +48,11 @@ class MemberConfig(msgspec.Struct, frozen=True, kw_only=True):
         group_id: ``group.id``; not empty.
         member_id: made by the shell, once per consumer, from the operating system's randomness (KIP-1082).
         instance_id: ``group.instance.id`` of a static member, or None.
+        slots: instance ids of which the member takes one that is free, or stands by until one is released; with a
+            KIP-848 group and without *instance_id* only.
+        gives_up_slot: a leave gives the slot up if no standby takes it in time; else the session keeps it.
+        takeover_retry_ms: pause between two attempts of a standby to take a slot.
+        takeover_wait_ms: how long a member that has released its slot waits for a standby to take it.
         rack_id: ``client.rack``, or None.
         user: who logs in, named in errors about permissions; None if that is not known.
         server_assignor: ``group.remote.assignor``, or None for the coordinator's choice.
@@ -82,6 +87,10 @@ class MemberConfig(msgspec.Struct, frozen=True, kw_only=True):
     group_id: str
     member_id: str
     instance_id: str | None = None
+    slots: tuple[str, ...] = ()
+    gives_up_slot: bool = False
+    takeover_retry_ms: int = 50
+    takeover_wait_ms: int = 1_000
     rack_id: str | None = None
     user: str | None = None
     server_assignor: str | None = None
@@ -130,6 +139,8 @@ class MemberConfig(msgspec.Struct, frozen=True, kw_only=True):
             ("session.timeout.ms", self.session_timeout_ms, 1),
             ("heartbeat.interval.ms", self.heartbeat_interval_ms, 1),
             ("topic.metadata.refresh.interval.ms", self.topic_refresh_ms, 1),
+            ("group.instance.id.takeover.retry.ms", self.takeover_retry_ms, 1),
+            ("group.instance.id.takeover.wait.ms", self.takeover_wait_ms, 0),
             ("unreleased_instance_retry_ms", self.unreleased_instance_retry_ms, 0),
         ):
             if value is not None and value < least:

@@ -64,7 +64,8 @@ class Phase(enum.Enum):
     ACK_DUE = "ack_due"
     """Kafka ACKNOWLEDGING. Sends at once. Ends when that heartbeat is built, not when it is answered."""
     REJOIN_DUE = "rejoin_due"
-    """Classic protocol: has to revoke before it joins again. Heartbeats on the interval. Ends when poll() does it."""
+    """Has to revoke everything with the next poll(): before it joins again (classic protocol), or releases its slot.
+    Heartbeats on the interval. Ends when poll() does it."""
     REJOINING = "rejoining"
     """Classic protocol: JoinGroup and SyncGroup, again. Heartbeats on the interval. Ends with an assignment."""
     LEAVE_REVOKING = "leave_revoking"

@@ -165,6 +165,12 @@ class GroupExit:
         self._waiters.append(_Waiter(event.leave_id, event.deadline_ms))
         self._resubscription = None
 
+    def release(self) -> None:
+        """Leave without a caller that waits: the slot goes to a standby. Everything was revoked before."""
+        assert not self._context.owned
+        self._mode = LeaveMode.DEFAULT
+        self._begin_leave()
+
     def abandon(self, leave_id: int) -> None:
         """The caller stopped waiting for this leave. The leave goes on."""
         self._waiters = [waiter for waiter in self._waiters if waiter.leave_id != leave_id]
@@ -243,7 +249,8 @@ class GroupExit:
         kept = "its partitions go to others only when its session has ended"
         if not told:
             return f"{reason}, and the coordinator is not told: {kept}"
-        if self._context.config.instance_id is not None and self._mode is not LeaveMode.LEAVE_GROUP:
+        stays = self._context.subscription or not self._context.config.slots
+        if self._context.instance_id is not None and self._mode is not LeaveMode.LEAVE_GROUP and stays:
             return f"{reason}, and as a static member keeps its place: {kept}"
         return reason
 
@@ -256,7 +263,8 @@ class GroupExit:
     def _leave_answered(self, answer: object) -> None:
         """The leave has ended, even if the answer is an error: the session ends the membership then."""
         del answer
-        self._leave_ended()
+        if self._leave_request is not None:  # else it took too long, and was ended
+            self._leave_ended()
 
     def _leave_ended(self) -> None:
         """Answer the callers that wait, then apply a subscription that was made meanwhile."""

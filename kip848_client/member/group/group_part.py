@@ -59,6 +59,11 @@ class GroupPart(ABC):
         """Whether a hand-over is under way."""
 
     @property
+    def standing_by(self) -> bool:
+        """Whether the member waits for a slot."""
+        return False
+
+    @property
     @abstractmethod
     def expects_partitions(self) -> bool:
         """Whether an answer that is due soon may bring partitions."""

@@ -131,7 +131,7 @@ def build_commit(context: Context, offsets: Mapping[NamedPartition, OffsetAndMet
         group_id=context.config.group_id,
         generation_id_or_member_epoch=epoch,
         member_id=context.member_id if epoch != NO_EPOCH else "",
-        group_instance_id=context.config.instance_id,
+        group_instance_id=context.instance_id,
         topics=tuple(
             OffsetCommitRequestTopic(name, ids.get(name, ZERO_UUID), tuple(items)) for name, items in topics.items()
         ),

@@ -80,6 +80,11 @@ class GroupMembership:
         self.name: Final = options.client.get("client.id", f"kip848-spark-{restored.query[:8]}")
         """Unless the options name the query: the same in each of its runs, and none of another query."""
         config = parse_consumer_config({**options.client, "client.id": self.name})
+        if config.slots.slots:
+            raise ConfigError(
+                "kafka.group.instance.id.pool and kafka.group.instance.id.takeover=wait are for consumers: a stream "
+                "has its checkpoint for itself, so that no second driver can stand by; leave them out"
+            )
         self._options = options
         self._log = log
         self._rebalance_timeout_ms: Final = config.rebalance_timeout_ms

@@ -10,8 +10,9 @@ from kip848_client.assignors.server.spec import GroupSpec, TargetAssignment
 from kip848_client.assignors.server.uniform import UniformAssignor
 from kip848_client.errors import ErrorCode
 from kip848_client.member.consumer.heartbeats import Heartbeats
-from kip848_client.member.consumer.membership import LEAVE_EPOCH, Membership
+from kip848_client.member.consumer.membership import Membership
 from kip848_client.member.consumer.reconciler import Reconciler
+from kip848_client.member.consumer.slots import LEAVE_EPOCH
 from kip848_client.member.consumer.topic_names import TopicNames
 from kip848_client.member.core.context import Context
 from kip848_client.member.core.events import LeaveMode

@@ -42,6 +42,9 @@ from kip848_client.member.core.events import (
     RequestMetadata,
     RevokePartitions,
     SendRequest,
+    SlotsUnseen,
+    SlotTaken,
+    StandbyBegan,
     StartFetching,
     StateChanged,
     StopFetching,
@@ -337,7 +340,11 @@ class SimulatedConsumer(ClientProcess):
                 self.network.describe_topics(effect)
             case OffsetsFetched():
                 self.application.offsets_fetched(effect)
-            case AssignorsUnsupported() | HandOverFailed() | GroupLeft():
+            case StandbyBegan():
+                self.note("standby_began")
+            case SlotTaken(slot):
+                self.note("standby_took_over", slot=slot)
+            case AssignorsUnsupported() | SlotsUnseen() | HandOverFailed() | GroupLeft():
                 pass
             case _:
                 assert_never(effect)
