@@ -19,7 +19,7 @@ Counts: TypeAlias = dict[int, int]
 
 _NO_EDGE: Final = -(1 << 60)
 _SLACK: Final = -1
-"""Instead of a kind: nothing is given, one member here grows by one and one there shrinks by one."""
+"""Stands for a kind where no partition moves: the receiving member's quota grows by one, the other's shrinks."""
 
 
 class Place(msgspec.Struct):

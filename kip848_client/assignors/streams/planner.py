@@ -243,7 +243,11 @@ class _Planner:
         return min(candidates, key=lambda each: (lags[each], self._pressure(each), each.bytes))
 
     def _seat(self, task: Task, process: UUID, seats: Counter[str], wanted: str | None = None) -> str:
-        """The member of a process that gets a task: one that has it, or should have, else one with the fewest."""
+        """The member of *process* that gets *task*.
+
+        With *wanted* it is the task's owner, else *wanted*. Otherwise, or if neither is in the process, it is the
+        member with the fewest tasks.
+        """
         ids = self._processes[process]
         had = (self._owned.get(task), wanted) if wanted is not None else ()
         chosen = next((each for each in had if each in ids), None)

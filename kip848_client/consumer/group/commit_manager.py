@@ -76,7 +76,7 @@ class CommitManager:
         self._pending: dict[int, PendingCall] = {}
         self._finished: deque[PendingCall] = deque()
         self.committed: dict[NamedPartition, OffsetAndMetadata] = {}
-        """Committed offsets that this consumer knows: those at which it began, and those that it committed since."""
+        """The committed offsets that this consumer knows: those that it fetched, and those that it committed."""
         self._refused: dict[NamedPartition, Kip848Error] = {}
         """Partitions whose last automatic commit was refused because a right is missing; no call has raised it."""
 

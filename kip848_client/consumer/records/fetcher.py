@@ -191,8 +191,8 @@ class Fetcher:
         self._sought: dict[NamedPartition, OffsetAndMetadata] = {}
         """seek() before fetching began; wins over the position that the member finds."""
         self._silent: set[NamedPartition] = set()
-        """Paused in librdkafka. The mark outlives the assignment, and would silence a partition that comes back. It is
-        taken off only then: that takes librdkafka seconds for thousands of partitions."""
+        """Partitions that are paused in librdkafka. A partition stays paused there after it has been revoked, and is
+        resumed when it is assigned again: librdkafka needs seconds to resume thousands of partitions."""
         self._warm: set[str] = set()
         self._errors: deque[Kip848Error] = deque()
         self._lost: deque[tuple[NamedPartition, OffsetAndMetadata]] = deque()

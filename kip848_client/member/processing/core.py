@@ -79,7 +79,7 @@ class _Lane:
         self.queued = False
         """It stands in the partition's heap of lanes that may start, or waits for its batch."""
         self.singles = 0
-        """So many of its first records are handled one by one, because they failed together."""
+        """How many records at the front of `waiting` are handled one by one, because their batch failed."""
         self.batch = -1
         """Which entry of `Processing._batches` is its own."""
 

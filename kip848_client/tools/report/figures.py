@@ -218,7 +218,10 @@ def figures_of(timeline: Timeline) -> Figures:
 
 
 def owners_of(timeline: Timeline) -> dict[str, Sequence[Span]]:
-    """The periods in which each partition had an owner; also one that kept it, and did not read it meanwhile."""
+    """The periods in which each partition had an owner.
+
+    If an owner kept a partition and stopped reading it for a while, its period is cut in two there.
+    """
     cuts: defaultdict[str, list[float]] = defaultdict(list)
     for bound in timeline.bounds:
         if bound.kept:

@@ -154,7 +154,7 @@ class _Place:
         return Bound(partition, at_ms, seen, self.last_ms, rested, read_ms, usual, kept=kept)
 
     def end(self) -> Usual | None:
-        """What is usual, when it loses its owner."""
+        """Forget the owner's commits; return how often and how fast the partition's offset usually moves."""
         times, self.advances = self.advances, None
         if times is not None and self.offset is not None:
             unusual_ms = times.summary().unusual_ms

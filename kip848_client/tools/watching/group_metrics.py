@@ -206,7 +206,7 @@ class TopicLag(msgspec.Struct):
 
     Attributes:
         records: behind the ends; of partitions whose end is known.
-        seconds: how long ago the end of the slowest partition was where it is committed; of the same partitions.
+        seconds: the age of the oldest record that is not committed, over the same partitions.
         unknown: partitions without a known end.
         commit_age_s: the longest time that records wait in a partition, and no commit has moved it; None if none wait.
     """

@@ -12,13 +12,13 @@ each heartbeat of the core into classic requests, and their answers into the hea
 * C5: Transactional ids that are not used expire, so a running unit renews its id twice a day. Its token stays.
 * C6: The newest list of units counts, also when all workers that were started with it have left: the others know it.
   Of two lists with one version, the one that the group already has counts.
-* C7: While a unit waits for its present owner to stop it, all members send heartbeats in quick succession: so they hear
-  soon after the stop of the next round, in which the unit starts. They do the same after a plan in which a worker
-  drains: it leaves soon, and a member whose SyncGroup arrives later has to join another round.
+* C7: While a unit waits until its present owner has stopped it, all members send heartbeats more often. So they learn
+  early of the next round, in which the unit starts. They do the same after a plan in which a worker drains, because
+  that worker leaves soon, which starts another round.
 * C8: A worker that gives up its units says so in JoinGroup, and gets none. An administrator may ask for it: it joins
   for one round, names the worker, and leaves.
-* C9: A JoinGroup may be delayed, and its worker given units meanwhile that it does not name. So the leader takes a
-  member whose JoinGroup does not name the last generation for one that may run any unit without an owner; such units
+* C9: A JoinGroup may arrive late: its worker may have been given units since, which the request does not name. If it
+  does not name the last generation, the leader assumes that this worker may run any unit that nobody names. Such units
   wait for another round.
 * C10: A worker that gives up a unit, since its runner fails or its leader steps down, says so in JoinGroup until the
   unit is given to it again. The unit goes to a worker that has not given it up; if there is none, to the one that did

@@ -206,7 +206,11 @@ class FetchSessions:
         return session_id
 
     def _makes_room(self, size: int, *, now_ms: int) -> bool:
-        """Evict one session if all slots are taken: a stale one, else one that is old, and smaller than the new one."""
+        """Evict one session if all slots are taken; False if there is no room.
+
+        The session that was idle for longest goes if it is stale, else the smallest of the old ones if it has fewer
+        partitions than the new one.
+        """
         if len(self._sessions) >= self._slots:
             evicted = next(iter(self._sessions.values()))
             if now_ms - evicted.used_ms <= STALE_MS:

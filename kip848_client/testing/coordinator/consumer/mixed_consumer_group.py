@@ -100,7 +100,7 @@ class MixedConsumerGroup(MixedGroup[UUID, ConsumerMetadata, ConsumerProtocolSubs
         return outcome
 
     def protocol_of(self, classic: ClassicProtocols) -> str:
-        """The member's first: it never assigns, so it need not be that of the others."""
+        """The first protocol that the member offers. Others need not offer it: no member assigns here."""
         return classic.protocols[0][0]
 
     def assignment_of(self, member: ConsumerMember, classic: ClassicProtocols) -> bytes:
