@@ -405,6 +405,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
         on_error: Literal["stop", "skip"] = "stop",
         dead_letter: DeadLetters | None = None,
         on_failure: Callable[[ProcessingFailure], object] | None = None,
+        until: Literal["end"] | None = None,
         timeout_s: float | None = None,
         batch: Sequence[int] | None = None,
         split: bool = False,
@@ -438,6 +439,8 @@ class AsyncConsumer(Generic[K_co, V_co]):
             dead_letter: where it goes instead; a `DeadLetters`.
             on_failure: called with a `ProcessingFailure` for each call of the handler that failed, before what follows;
                 it should return soon. If it raises, process() ends with a `ProcessingError`.
+            until: ``"end"``: return once all partitions are read to their ends and everything in hand is done, for
+                batch jobs and tests. A member without partitions returns, too.
             timeout_s: how long one call may take; afterwards it counts as having raised `TimeoutError`. The task is
                 cancelled.
             batch: (most records, milliseconds), or a list of the two: the handler gets a list of records of one lane,
@@ -473,6 +476,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
             on_error=on_error,
             dead_letter=dead_letter,
             on_failure=on_failure,
+            until=until,
             timeout_s=timeout_s,
             batch=batch,
             split=split,

@@ -173,6 +173,8 @@ class TaskProcessor(Driver):
                 await self._pause()
             elif not count:
                 await self._pause()
+            elif self.ends_here and await self._on_thread(self._access.caught_up):
+                self.stop(None)
 
     async def _wanted_soon(self) -> int:
         """The buffer is full: how many records to read once there is room. Each call of the consumer costs more.

@@ -409,6 +409,7 @@ def test_calls_that_process_makes_by_itself_are_refused(kip848_broker: EmbeddedB
         ({"on_error": "ignore"}, ConfigError),
         ({"retry": 3}, ConfigError),
         ({"timeout_s": 0}, ConfigError),
+        ({"until": "now"}, ConfigError),
         ({"batch": 10}, ConfigError),
         ({"batch": (10, 5), "order": "none"}, ConfigError),
         ({"split": True}, ConfigError),
@@ -731,3 +732,33 @@ def test_a_wrong_delay_is_an_error_of_the_handler(delay_s: Any) -> None:
     """Not a record that waits for ever."""
     with pytest.raises(ConfigError, match="seconds"):
         RetryLater(delay_s)
+
+
+@pytest.mark.parametrize("kind", [Consumer, AsyncConsumer])
+def test_a_batch_job_returns_when_all_is_read_and_done(kip848_broker: EmbeddedBroker, kind: type) -> None:
+    """Without it a job counts records, or guesses by a time-out."""
+    _filled(kip848_broker, 30, partitions=3)
+    done: list[int] = []
+
+    def handle(message: Any) -> None:
+        if message.offset() == 5 and processing_attempt().number == 1:
+            raise RetryLater(0.2)
+        done.append(message.offset())
+
+    async def handle_async(message: Any) -> None:
+        handle(message)
+
+    async def run_async() -> None:
+        async with consumer:
+            await consumer.subscribe(["orders"])
+            await consumer.process(handle_async, until="end")
+
+    consumer = kind(_conf(kip848_broker))
+    if kind is AsyncConsumer:
+        asyncio.run(run_async())
+    else:
+        with consumer:
+            consumer.subscribe(["orders"])
+            consumer.process(handle, until="end")
+    assert len(done) == 30
+    assert sum(kip848_broker.groups.committed("g").values()) == 30

@@ -56,6 +56,10 @@ class ProcessedConsumer(Protocol):
         """See `Consumer.committed`."""
         ...
 
+    def lag(self) -> dict[TopicPartition, int]:
+        """See `Consumer.lag`."""
+        ...
+
 
 def _figures(status: Callable[[], ProcessingStatus]) -> dict[str, Callable[[], float]]:
     """The functions behind `telemetry.PROCESS_GAUGES`, called on the collector's thread."""
@@ -146,6 +150,18 @@ class ConsumerAccess:
     def assigned(self) -> list[NamedPartition]:
         """The present partitions."""
         return sorted(self._consumer._group.assigned)
+
+    def caught_up(self) -> bool:
+        """Whether all partitions are read to their ends, as of their last fetches."""
+        consumer = self._consumer
+        view, manual = consumer._group.view, consumer._group.manual
+        if not manual and (view.member_epoch <= 0 or view.news_expected or view.awaiting_app):
+            return False
+        try:
+            lags = consumer.lag()
+        except Kip848Error:  # it is not known now
+            return False
+        return len(lags) == len(self.assigned()) and not any(lags.values())
 
     def positions(self, names: Collection[NamedPartition]) -> dict[NamedPartition, int]:
         """Where partitions are read next, of those that are known to be read."""

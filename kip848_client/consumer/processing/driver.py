@@ -147,6 +147,11 @@ class Driver(ABC):
         self.core.arrived_failed(self._item(message), error, now_ms())
         self.perform()
 
+    @property
+    def ends_here(self) -> bool:
+        """Whether it is over if no records come."""
+        return self.settings.until is not None and self.core.empty
+
     def _wanted(self) -> int:
         """How many records to read now."""
         core = self.core

@@ -128,6 +128,9 @@ class ThreadProcessor(Driver):
         if batch:
             with self._lock:
                 self.feed(batch)
+        elif count and self.ends_here and self._access.caught_up():
+            with self._lock:
+                self.stop(None)
 
     def _serve(self) -> None:
         """Do what handlers and time have brought: resume, commit, time-outs."""

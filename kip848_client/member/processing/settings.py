@@ -39,6 +39,7 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
     drain_s: float
     grace_s: float
     on_failure: Any = None
+    until: str | None = None
     transactional: Any = None
     slice_records: int = SLICE_RECORDS
     slice_ms: int = SLICE_MS
@@ -61,6 +62,8 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigError(f'order={self.order!r}: it is "key", "partition" or "none"')
         if self.on_error not in _ON_ERROR:
             raise ConfigError(f'on_error={self.on_error!r}: give "stop" or "skip"; a dead-letter topic is dead_letter=')
+        if self.until not in {None, "end"}:
+            raise ConfigError(f'until={self.until!r}: give "end", or leave it out')
         if self.dead_letter is not None and self.on_error != "stop":
             raise ConfigError("dead_letter= and on_error= are both given: a failed record goes to one place")
         if None not in (self.transactional, self.dead_letter) and self.dead_letter.producer is not self.transactional:
