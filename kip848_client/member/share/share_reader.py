@@ -26,6 +26,7 @@ from kip848_client.errors import (
     FatalGroupError,
     Kip848Error,
     ProtocolError,
+    RequestTimeoutError,
     TopicAuthorizationError,
     error_for_code,
     error_name,
@@ -52,7 +53,8 @@ from kip848_client.wire.messages.share_fetch import PartitionData, ShareFetchRes
 from kip848_client.wire.record_batch import batches_of, records_of
 
 _WAIT_WITH_RECORDS_MS: Final = 100
-"""A fetch that waits at the leader holds back what is said meanwhile; so it waits no longer while something may be."""
+"""A fetch that waits at a leader holds back what is said meanwhile, and takes the room from other leaders. It waits no
+longer than this if there may be either."""
 _SURFACE_EVERY_MS: Final = 5_000
 _MOVED: Final = frozenset(
     {
@@ -136,6 +138,10 @@ class ShareReader:
         self._backoffs: Final[dict[int, Backoff]] = {}
         self._flights: Final[dict[int, _Flight]] = {}
         self._last_request_id = 0
+        self._asked: Final[dict[int, int]] = {}
+        """Leader -> number of the last request that asked it for records."""
+        self._waits_short = False
+        """There are more leaders than room: none may keep the others waiting."""
         self._finding = False
         self._find_backoff: Final = self._new_backoff()
         self._commits: Final[dict[int, _Commit]] = {}
@@ -245,9 +251,12 @@ class ShareReader:
             for node_id in sorted(by_node.keys() | self.held.nodes_with_said | self._sessions.keys())
             if node_id not in busy and self._due(self._backoff(node_id).ready_ms)
         ]
+        # If there is not room for all, the one that was not asked for the longest time is first.
+        ready.sort(key=lambda node_id: self._asked.get(node_id, 0))
         room = self.room - self.held.waiting - sum(flight.reserved for flight in self._flights.values())
         if self.held.waiting and not self.record_limit:
             room = 0  # what a batch brought beyond the wish is handed out first
+        self._waits_short = 0 < self.room < len(by_node)
         for number, node_id in enumerate(ready):
             share = -(-room // (len(ready) - number)) if room > 0 else 0
             room -= self._send_to(node_id, frozenset(by_node.get(node_id, ())), share)
@@ -270,8 +279,8 @@ class ShareReader:
             return 0
         words = self.held.take_said(node_id) if session.is_open else {}
         settings = self._settings
-        in_hand = bool(self.held.out) or self.held.waiting > 0
-        wait_ms = min(settings.max_wait_ms, _WAIT_WITH_RECORDS_MS) if in_hand or self._commits else settings.max_wait_ms
+        short = self._waits_short or bool(self.held.out) or self.held.waiting > 0 or bool(self._commits)
+        wait_ms = min(settings.max_wait_ms, _WAIT_WITH_RECORDS_MS) if short else settings.max_wait_ms
         limits = FetchLimits(
             max_wait_ms=wait_ms,
             min_bytes=settings.min_bytes,
@@ -281,6 +290,7 @@ class ShareReader:
             record_limit=self.record_limit,
         )
         self._send(node_id, session.fetch(partitions, words, limits), words, reserved=room, wait_ms=wait_ms)
+        self._asked[node_id] = self._last_request_id
         return room
 
     def _send(
@@ -443,16 +453,19 @@ class ShareReader:
                 continue
             words = self.held.take_said(node_id)
             if session.is_open:
-                left_ms = max(1, deadline_ms - self._now_ms)
+                left_ms = max(1, min(deadline_ms - self._now_ms, self._settings.request_timeout_ms))
                 self._send(node_id, session.acknowledge(words, closing=True), words, closes=True, timeout_ms=left_ms)
                 busy.add(node_id)
             elif words:
                 self._outcomes(words, _session_gone())
         if not busy or self._due(deadline_ms):
             self._closed = True
+            late = RequestTimeoutError("the consumer was closed before the leader answered: what was said may count")
             for flight in self._flights.values():
-                self._outcomes(flight.said, _session_gone())
+                self._outcomes(flight.said, late)
             self._flights.clear()
+            for node_id in sorted(self.held.nodes_with_said):
+                self._outcomes(self.held.take_said(node_id), _session_gone())
             self._effects.append(ReaderClosed())
 
     # --- outcomes

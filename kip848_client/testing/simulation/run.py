@@ -17,6 +17,7 @@ from kip848_client.testing.faults import Rule
 from kip848_client.testing.simulation.actions import Actions
 from kip848_client.testing.simulation.actors.simulated_consumer import SimulatedConsumer, UserCode
 from kip848_client.testing.simulation.actors.simulated_queue import play_queue
+from kip848_client.testing.simulation.actors.simulated_queue_members import play_queue_members
 from kip848_client.testing.simulation.actors.simulated_workers import play_workers
 from kip848_client.testing.simulation.checkers import every_checker
 from kip848_client.testing.simulation.consumer_environment import ConsumerEnvironment
@@ -108,7 +109,8 @@ def run(
         violation = _broken(lambda: play_workers(scenario, scheduler))
     elif scenario.jobs:
         scheduler = Scheduler(seed, keep_history=keep_history)
-        violation = _broken(lambda: play_queue(scenario, scheduler))
+        play_jobs = play_queue_members if scenario.leaders else play_queue
+        violation = _broken(lambda: play_jobs(scenario, scheduler))
     else:
         watch = (every_checker, *watch)
         environment = ConsumerEnvironment(

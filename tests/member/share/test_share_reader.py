@@ -9,7 +9,7 @@ from uuid import UUID
 
 from kip848_client.common.error_codes import ErrorCode
 from kip848_client.common.model import BrokerNode
-from kip848_client.errors import BrokerError, ConnectionLostError
+from kip848_client.errors import BrokerError, ConnectionLostError, RequestTimeoutError
 from kip848_client.member.core.assignment import IdPartition
 from kip848_client.member.share.share_events import (
     AcknowledgeType,
@@ -325,3 +325,48 @@ def test_without_a_limit_nothing_is_acquired_while_records_wait() -> None:
     assert driver.told(ShareSend) == []
     driver.reader.take(1, now_ms=0)
     assert isinstance(driver.sent().request, ShareFetchRequest)
+
+
+def test_with_room_for_one_leader_each_is_asked_in_turn() -> None:
+    """With one handler and two leaders, the records of the second one would never be read."""
+    driver = Driver(record_limit=True)
+    p1 = (TOPIC, 1)
+    driver.reader.room = 1
+    driver.reader.assign(frozenset({P0, p1}))
+    driver.reader.leaders_found({p1: Leader(BrokerNode(2, "b", 9092), "mails")})
+    asked = []
+    for _ in range(4):
+        send = driver.sent()
+        asked.append(send.node_id)
+        assert isinstance(send.request, ShareFetchRequest)
+        assert send.request.max_wait_ms <= 100  # it has the only room
+        driver.reader.answered(send.request_id, records([]), now_ms=driver.now_ms)
+    assert asked == [1, 2, 1, 2]
+
+
+def test_what_a_leader_has_not_answered_when_closing_ends_may_count() -> None:
+    """Told as refused, it would be repaired by hand although it was done."""
+    driver = Driver()
+    driver.acquire([b"a"])
+    (parked,) = driver.told(ShareSend)
+    driver.reader.take(1, now_ms=0)
+    driver.reader.acknowledge(P0, 0, AcknowledgeType.ACCEPT)
+    driver.reader.close(deadline_ms=1_000)
+    driver.answer(parked, records([]))
+    driver.now_ms = 1_000
+    driver.advance()
+    (outcome,) = driver.told(Outcome)
+    assert isinstance(outcome.error, RequestTimeoutError)
+
+
+def test_what_was_not_sent_when_closing_ends_has_an_outcome() -> None:
+    """A callback that waits for it would wait for ever."""
+    driver = Driver()
+    driver.acquire([b"a"])
+    driver.reader.take(1, now_ms=0)
+    driver.reader.acknowledge(P0, 0, AcknowledgeType.ACCEPT)
+    driver.reader.close(deadline_ms=1_000)
+    driver.now_ms = 1_000
+    driver.advance()  # the fetch is still under way
+    (outcome,) = driver.told(Outcome)
+    assert isinstance(outcome.error, BrokerError)

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from kip848_client.member.share import share_reader
+from kip848_client.member.share.held_records import HeldRecords
+from kip848_client.member.share.share_reader import ShareReader
+from kip848_client.member.share.share_session import ShareSession
 from kip848_client.testing.share_partitions import share_partition
 from kip848_client.testing.share_partitions.share_partition import Change, RecordState, SharePartition
 from kip848_client.testing.share_partitions.share_state import ShareStates
@@ -61,3 +65,60 @@ def _(patch: Patch) -> None:
         return original(taking, run, **fields)
 
     patch.setattr(share_partition._Taking, "_acquire", acquire)
+
+
+@known_bug("a lock counts from when the answer came", "Q5", scenario="queue_members")
+def _(patch: Patch) -> None:
+    original = HeldRecords.acquired
+
+    def acquired(held: HeldRecords, records: Any) -> Any:
+        records = list(records)
+        for one in records:
+            one.lock_until_ms += 1_000
+        return original(held, records)
+
+    patch.setattr(HeldRecords, "acquired", acquired)
+
+
+@known_bug("a lost answer counts as a refusal", "Q6", scenario="queue_members")
+def _(patch: Patch) -> None:
+    original = ShareReader.failed
+
+    def failed(reader: ShareReader, request_id: int, error: Any, *, now_ms: int) -> None:
+        del error
+        original(reader, request_id, share_reader._session_gone(), now_ms=now_ms)
+
+    patch.setattr(ShareReader, "failed", failed)
+
+
+@known_bug("nobody hears what became of words of a closing member", "Q6", scenario="queue_members")
+def _(patch: Patch) -> None:
+    original = ShareReader._outcomes
+
+    def outcomes(reader: ShareReader, said: Any, error: Any) -> None:
+        if reader._closing_until_ms is None:
+            original(reader, said, error)
+
+    patch.setattr(ShareReader, "_outcomes", outcomes)
+
+
+@known_bug("the first leader has the whole room", "Q3", scenario="queue_members")
+def _(patch: Patch) -> None:
+    patch.setattr(ShareReader, "_asked", property(lambda _: {}, lambda _, value: None), raising=False)
+
+
+@known_bug("a member that closes keeps its sessions", "Q7", scenario="queue_members")
+def _(patch: Patch) -> None:
+    original = ShareSession.acknowledge
+
+    def acknowledge(session: ShareSession, said: Any, *, closing: bool = False) -> Any:
+        del closing
+        return original(session, said)
+
+    patch.setattr(ShareSession, "acknowledge", acknowledge)
+
+
+@known_bug("a session that a leader forgot is a fatal error", "Q8", scenario="queue_members")
+def _(patch: Patch) -> None:
+    patch.setattr(share_reader, "_SESSION_GONE", frozenset())
+    patch.setattr(share_reader, "RETRIABLE", frozenset())

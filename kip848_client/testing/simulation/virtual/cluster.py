@@ -28,11 +28,13 @@ from kip848_client.testing.coordinator.core.inputs import (
 from kip848_client.testing.coordinator.core.result import (
     CoordinatorRecord,
     CoordinatorResult,
+    DeleteShareState,
+    InitializeShareState,
     ResolveRegexes,
 )
 from kip848_client.testing.coordinator.group_coordinator import GroupCoordinator
 from kip848_client.testing.faults.replies import refused
-from kip848_client.testing.simulation.virtual.network import AnyRequest, Reply
+from kip848_client.testing.simulation.virtual.network import AnyRequest, Reply, SimulatedServer
 from kip848_client.testing.simulation.virtual.scenario import Scenario
 from kip848_client.testing.simulation.virtual.scheduler import Scheduler
 from kip848_client.testing.simulation.virtual.topics import Topics
@@ -84,6 +86,10 @@ class Cluster:
         """(client id, request, response) of everything decided, before the answer leaves."""
         self.others: Final[dict[type[AnyRequest], Callable[[AnyRequest, Reply], None]]] = {}
         """Requests that are not for the coordinator of groups -> what answers them."""
+        self.brokers: Final[dict[int, SimulatedServer]] = {}
+        """Nodes beside those that take turns as the coordinator."""
+        self.on_share_state: Callable[[InitializeShareState | DeleteShareState], None] = lambda _change: None
+        """Called with what the coordinator of a share group wants of its partitions, before the replies."""
         self.matching_ms = 1
         """How long patterns are matched against the topics."""
         self._hosts: dict[int, CoordinatorHost] = {}
@@ -109,10 +115,15 @@ class Cluster:
         """Whether a broker accepts connections."""
         if node_id == ANY_NODE:
             return True
+        if other := self.brokers.get(node_id):
+            return other.is_up(node_id)
         return node_id != self._leader or self.host.alive
 
     def serve(self, node_id: int, request: AnyRequest, *, api_version: int, client_id: str, reply: Reply) -> None:
         """Answer one request."""
+        if broker := self.brokers.get(node_id):
+            broker.serve(node_id, request, api_version=api_version, client_id=client_id, reply=reply)
+            return
         if isinstance(request, FindCoordinatorRequest):
             self._find(request, api_version, reply)
             return
@@ -395,6 +406,10 @@ class CoordinatorHost:
         if result.records and cluster.dies(cluster.scenario.coordinator_crashes_after_append):
             cluster.crash("after_append")
             return
+        for change in result.share_state:
+            cluster.on_share_state(change)
+            if not self.alive:
+                return
         for reply in result.replies:
             self._answer(reply.request_id, reply.response)
         for task in result.tasks:

@@ -99,6 +99,8 @@ class Network:
         self._rules = FaultBook(scheduler.random("rules"))
         self.held: list[Callable[[], None]] = []
         """Requests that rules hold back until the faults end."""
+        self.serving: SimulatedConnection | None = None
+        """The connection of the request that was served last."""
         self.mute: Final[set[str]] = set()
         """Client ids whose messages reach no broker."""
         self.deaf: Final[set[str]] = set()
@@ -257,6 +259,7 @@ class Network:
         self, sent_on: SimulatedConnection, request: AnyRequest, api_version: int, reply: Reply, *, is_stale: bool
     ) -> None:
         """Let the broker answer a request that arrived; the sender of one that *is_stale* no longer waits for it."""
+        self.serving = sent_on
         if is_stale:
             self.overtaken.add(sent_on.client_id)
             self.on_stale(sent_on.client_id, request)

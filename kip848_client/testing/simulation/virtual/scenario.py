@@ -135,6 +135,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         units: units that workers share. Then there are workers in place of consumers (`simulated_workers`), and
             *assignors* is the fraction of the runs in which one of them computes the plan.
         jobs: batches of jobs for the members of a share group, who are there in place of consumers (`simulated_queue`).
+        leaders: nodes that lead the partitions of *topics*; the members are then the production cores
+            (`simulated_queue_members`).
         handlers: concurrency of process(), by which the applications read then; 0 is a loop around poll().
         slice_records: how many done records make a transaction of process() due; 0 is without transactions.
         skip: numbers of planned events that are left out; how a failing run is made smaller.
@@ -195,6 +197,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     server_assignor: str = ""
     units: int = 0
     jobs: int = 0
+    leaders: int = 0
     handlers: int = 0
     slice_records: int = 0
     skip: frozenset[int] = frozenset()
@@ -392,6 +395,16 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
             """
             jobs=150 members=3 duration_ms=30000 handovers=0 crashes=0.1 coordinator_crashes=0.1 probes=0 trials=0
             faults.loss=0.04 faults.delay_ms=0,100
+            """,
+        ),
+        _named(
+            "queue_members",
+            """
+            jobs=120 leaders=2 topics=mails:3,letters:1 members=3 members_max=5 duration_ms=20000 probes=0 trials=0
+            handovers=0 joins=0.15 leaves=0.15 crashes=0.1 cuts=0.1 failovers=0.15 replication_ms=20 deletions=0.02
+            resubscriptions=0.05 growths=0.02 coordinator_crashes=0.15 request_timeout_ms=2000
+            faults.loss=0.03 faults.duplicate=0 faults.break_connection=0.02 faults.delay_ms=0,60
+            behaviour.handler_ms=0,300 behaviour.handler_fails=0.1 behaviour.handler_hangs=0.03
             """,
         ),
         PROCESSING,
