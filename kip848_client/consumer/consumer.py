@@ -477,6 +477,7 @@ class Consumer(Generic[K_co, V_co]):
             and fetcher.smooth
             and self._values is None
             and gate.is_reader
+            and manager.lease_clock.now_ms() <= manager.trusted_until_ms
         ):
             # The fast path: ownership has not changed since the last check, and librdkafka has records.
             with fetcher.lock:
@@ -624,6 +625,7 @@ class Consumer(Generic[K_co, V_co]):
         self._committed_by_hand.clear()
         if self._sought:
             self._tell_of_seeks()
+        doubt = manager.lease_clock.now_ms() > manager.trusted_until_ms
         try:
             while True:
                 if thread.closer is not None and thread.closing and not group.closed:
@@ -647,6 +649,11 @@ class Consumer(Generic[K_co, V_co]):
                     continue
                 if group.handed_over:
                     return []
+                if (doubt or manager.resumed_ms is not None) and (doubt := manager.in_doubt()):
+                    if (left_s := deadline_s - time.monotonic()) <= 0:
+                        return []
+                    thread.wait(left_s)
+                    continue
                 if not count or (ready and filling.over(ready, group)):
                     fetcher.on_the_way = True
                     return [ready.popleft() for _ in range(min(count, len(ready)))]

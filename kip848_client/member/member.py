@@ -45,6 +45,7 @@ from kip848_client.member.core.events import (
     OffsetsListed,
     PositionLost,
     PositionSet,
+    ProcessResumed,
     RequestFailed,
     ResponseReceived,
     StartReason,
@@ -199,6 +200,8 @@ class Member:
                 if self._group.run is None and not context.listener_calls:
                     self._consumed(event)
                     self._commits.progressed()
+            case ProcessResumed():
+                context.expedite = True
             case ListenerDone():
                 context.listener_done(event.token, event.error)
             case SubscriptionChanged():

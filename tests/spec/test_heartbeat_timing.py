@@ -8,6 +8,7 @@ import pytest
 
 from kip848_client.common.error_codes import ErrorCode
 from kip848_client.member.core.backoff import Backoff
+from kip848_client.member.core.events import ProcessResumed
 from kip848_client.member.core.states import MemberState
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.spec.arrange import TWO, assigning, fence, fenced, heartbeat_epochs, joining, looking_up, stable
@@ -246,3 +247,11 @@ def test_r38_a_phase_that_sends_nothing_asks_for_no_wake_up() -> None:
     fatal = stable()
     fence(fatal, ErrorCode.INVALID_REQUEST)
     assert fatal.member.deadline_ms() is None
+
+
+def test_r277_a_process_that_was_stopped_sends_a_heartbeat_at_once() -> None:
+    """The member may have been removed: records wait for the answer (`tests/threads/test_any_thread.py`)."""
+    member = stable()
+    member.forget_history()
+    member.step(ProcessResumed())
+    member.expect_heartbeat(epoch=1)

@@ -24,7 +24,7 @@ import anyio
 import anyio.abc
 import msgspec
 
-from kip848_client.common.clock import Clock
+from kip848_client.common.clock import Clock, LeaseClock
 from kip848_client.common.daemon_thread import daemon_thread
 from kip848_client.common.logs import LogEvent
 from kip848_client.consumer.group.assignor_runner import AssignorRunner
@@ -59,6 +59,7 @@ from kip848_client.member.core.events import (
     MemberView,
     OffsetsFetched,
     PausePartitions,
+    ProcessResumed,
     RequestFailed,
     RequestMetadata,
     RevokePartitions,
@@ -100,6 +101,9 @@ DETACHED_LEAVE_ID: Final = 0
 
 _DETACHED_LEAVE_MS: Final = 5_000
 """How long a consumer that failed waits for the answer to its leave."""
+
+_STOPPED_MS: Final = 2_000
+"""If this thread runs so much too late, the process was stopped. A wrong guess costs one heartbeat."""
 
 _PATIENCE_S: Final = 0.1
 """How long an automatic commit waits for the application to poll: most do so soon, and know best how far they are."""
@@ -213,6 +217,12 @@ class HeartbeatRequestManager:
         self._patience: asyncio.TimerHandle | None = None
         """Until the application is asked how far it is; see `_ask_for_progress`."""
         self._progress_seen: object = None
+        self.lease_clock: Clock = LeaseClock()
+        """Counts the time for which the process or the machine was stopped."""
+        self.trusted_until_ms = math.inf
+        """By `lease_clock`: this thread should have run by then. If it has not, the process was stopped."""
+        self.resumed_ms: int | None = None
+        """When the process went on after it was stopped, until a heartbeat is accepted."""
         self._ticked_ms = -1
         self._detached: LeaveRequested | None = None
         self._requests: set[asyncio.Future[None]] = set()
@@ -274,6 +284,16 @@ class HeartbeatRequestManager:
             return 0.0
         due_ms = self._armed_ms
         return math.inf if due_ms is None else (due_ms - self._clock.now_ms()) / 1_000
+
+    def in_doubt(self) -> bool:
+        """Whether the process was stopped, and no heartbeat was accepted since: others may have its partitions.
+
+        For the thread that polls. Records are handed out once it is false.
+        """
+        if self.resumed_ms is None and self.lease_clock.now_ms() > self.trusted_until_ms:
+            self.report(ProcessResumed())
+            return True
+        return self.resumed_ms is not None
 
     def nudge(self) -> None:
         """Take the posted events, in case the call that posted one was cut off before it woke this thread."""
@@ -371,6 +391,7 @@ class HeartbeatRequestManager:
             self._observer.ended()
             if self._assignors is not None:
                 self._assignors.stop(timeout_s=0)
+            self.trusted_until_ms = math.inf
             self.mark = object()
             self._app_queue.wake()
             self._ended.release()
@@ -433,6 +454,8 @@ class HeartbeatRequestManager:
     def _step(self, event: MemberEvent) -> None:
         if self._stopping is not None and self._stopping.is_set():
             return
+        if self.lease_clock.now_ms() > self.trusted_until_ms:
+            self._resume()
         effects = self._member.step(event, now_ms=self._clock.now_ms())
         self._observer.stepped(self._member.statistics)
         moved = False
@@ -447,12 +470,28 @@ class HeartbeatRequestManager:
                 self.last_joined = (view.member_id, view.member_epoch, view.instance_id)
             self.view = view
             moved = True
+        if self.resumed_ms is not None and self._confirmed():
+            self.resumed_ms = None
+            moved = True
         if moved:
             self.mark = object()
             self._app_queue.wake()
         if view.poll_wanted and self._patience is None and self._loop is not None:
             self._patience = self._loop.call_later(_PATIENCE_S, self._guarded(self._ask_for_progress))
         self._arm()
+
+    def _resume(self) -> None:
+        """The process was stopped: no record is handed out before a heartbeat is accepted."""
+        self.trusted_until_ms = math.inf  # `_arm` sets it again
+        self._armed_ms = None
+        if self.view.member_epoch > 0:
+            self.resumed_ms = self._clock.now_ms()
+            self.mark = object()
+            self._step(ProcessResumed())
+
+    def _confirmed(self) -> bool:
+        accepted_ms = self._observer.heartbeat_accepted_ms
+        return self.view.member_epoch <= 0 or (accepted_ms is not None and accepted_ms >= (self.resumed_ms or 0))
 
     def _ask_for_progress(self) -> None:
         """A poll() was due some time ago. A handler may be slow: commit what was returned before its record."""
@@ -591,6 +630,7 @@ class HeartbeatRequestManager:
             return
         self._armed_ms = deadline_ms
         delay_s = max(0, deadline_ms - self._clock.now_ms()) / 1_000
+        self.trusted_until_ms = self.lease_clock.now_ms() + delay_s * 1_000 + _STOPPED_MS
         self._timer = self._loop.call_later(delay_s, self._on_alarm)
 
     def _disarm(self) -> None:
@@ -598,6 +638,7 @@ class HeartbeatRequestManager:
             self._timer.cancel()
         self._timer = None
         self._armed_ms = None
+        self.trusted_until_ms = math.inf
 
     def _stop_soon(self) -> None:
         if self._stopping is not None:

@@ -68,6 +68,10 @@ class AppPolled(msgspec.Struct, frozen=True):
     stored: Mapping[NamedPartition, OffsetAndMetadata] | None = None
 
 
+class ProcessResumed(msgspec.Struct, frozen=True):
+    """The process, or the machine, was stopped for a while: the member may have been removed meanwhile."""
+
+
 class AppProgressed(msgspec.Struct, frozen=True):
     """The application is outside poll(), and handles what the last one returned. For an automatic commit that is due.
 
@@ -291,6 +295,7 @@ MemberEvent: TypeAlias = (
     | ManuallyAssigned
     | AppPolled
     | AppProgressed
+    | ProcessResumed
     | ResponseReceived
     | RequestFailed
     | CoordinatorConnected
