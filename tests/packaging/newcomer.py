@@ -25,7 +25,8 @@ from kip848_client import AsyncConsumer, Consumer
 
 def start_my_service(bootstrap_servers):
     def run():
-        with Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "orders"}) as consumer:
+        with Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "orders",
+                       "auto.commit.interval.ms": 100}) as consumer:
             consumer.subscribe(["orders"])
             while not stopping.is_set():
                 consumer.poll(0.1)
@@ -76,6 +77,7 @@ class Newcomer:
         with socket.create_server(("127.0.0.1", 0)) as free:
             self._address = f"127.0.0.1:{free.getsockname()[1]}"
         self._broker: subprocess.Popen[str] | None = None
+        self._consumer = ""
 
     def read(self) -> int:
         """Follow the page; return how many blocks were run."""
@@ -118,12 +120,17 @@ class Newcomer:
         for command in commands_of(text):
             self._run(command)
 
-    def consume(self, text: str) -> None:
-        """Run a program that never ends, until it printed the two records; then press Ctrl-C."""
+    def keep(self, text: str) -> None:
+        """Put the consumer aside until there is a broker."""
+        self._consumer = text
+
+    def produce_and_consume(self, text: str) -> None:
+        """Produce two records; run the consumer, which never ends, until it printed them; then press Ctrl-C."""
+        self.type(text)
         # A shell starts background jobs with Ctrl-C switched off, and children inherit that; so switch it on.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         program = subprocess.Popen(
-            [str(self._python), "-u", "-c", text],
+            [str(self._python), "-u", "-c", self._consumer],
             cwd=self._folder,
             env=self._environment,
             stdout=subprocess.PIPE,
@@ -172,13 +179,13 @@ class Newcomer:
 
 
 PAGE: dict[str, list[Callable[[Newcomer, str], None]]] = {
+    "A consumer in ten lines": [Newcomer.keep],
+    "A test in ten lines": [Newcomer.test],
     "Two commands": [Newcomer.skip],
     "Install": [Newcomer.skip],
-    "A consumer": [
-        Newcomer.start_broker, Newcomer.type, Newcomer.consume, Newcomer.listen, Newcomer.wait,
-    ],
-    "A broker for your tests": [Newcomer.test, Newcomer.program, Newcomer.type],
-}  # fmt: skip
+    "First steps": [Newcomer.start_broker, Newcomer.produce_and_consume, Newcomer.listen, Newcomer.wait],
+    "A broker for your tests": [Newcomer.program, Newcomer.type],
+}
 """Heading of README -> what is done with each of its blocks, in order."""
 
 

@@ -82,8 +82,10 @@ def build(repository: str | None) -> Path:
 
 
 def absolute_links(markdown: str, repository: str) -> str:
-    """Let relative links of *markdown* lead to *repository*."""
-    return re.sub(r"\]\((?![a-z]+:|#)([^)]+)\)", rf"]({repository.rstrip('/')}/blob/main/\1)", markdown)
+    """Let relative links of *markdown* lead to *repository*; pictures are shown only from its raw files."""
+    place = repository.rstrip("/")
+    markdown = re.sub(r"(!\[[^\]]*\])\((?![a-z]+:)([^)]+)\)", rf"\1({place}/raw/main/\2)", markdown)
+    return re.sub(r"\]\((?![a-z]+:|#)([^)]+)\)", rf"]({place}/blob/main/\1)", markdown)
 
 
 def with_urls(pyproject: str, repository: str) -> str:

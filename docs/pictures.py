@@ -1,0 +1,235 @@
+"""Draw the pictures of README and of the guides: ``python docs/pictures.py``.
+
+The bars are the results of ``benchmarks/handover.py``. The screen of ``groups watch`` shows a group that runs here.
+"""
+
+from __future__ import annotations
+
+import html
+import io
+import json
+import re
+import threading
+import time
+from pathlib import Path
+from typing import Final
+
+from kip848_client import Consumer, ConsumerRebalanceListener, EmbeddedBroker
+from kip848_client.cli import main as kip848
+from kip848_client.tools.watching import groups_watch
+from kip848_client.tools.watching.watch_screen import draw
+from kip848_client.tools.watching.watch_view import GroupView
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+IMAGES: Final = ROOT / "docs" / "images"
+BLUE, ORANGE, GREEN, PINK, GREY, RED = "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8a9099", "#b00020"
+STYLE: Final = (
+    "text{font:14px system-ui,sans-serif;fill:#1c2024}.title{font-size:17px;font-weight:600}.head{font-weight:600}"
+    ".small{font-size:12px;fill:#555b63}.on{fill:#fff;font-weight:600}.code{font:13px ui-monospace,monospace}"
+)
+
+
+class Drawing:
+    """An SVG on white, as the site's dark mode expects it."""
+
+    def __init__(self, width: int, height: int, title: str) -> None:
+        self._parts = [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" role="img">',
+            f"<title>{html.escape(title)}</title><style>{STYLE}</style>",
+            '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
+            f'<path d="M0 0L8 4L0 8z" fill="{GREY}"/></marker></defs>',
+            f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
+        ]
+
+    def text(self, x: float, y: float, text: str, kind: str = "", *, anchor: str = "start") -> None:
+        """Write *text* with its base line at *y*."""
+        self._parts.append(
+            f'<text x="{x:g}" y="{y:g}" class="{kind}" text-anchor="{anchor}">{html.escape(text)}</text>'
+        )
+
+    def box(self, x: float, y: float, width: float, height: float, fill: str, *, line: str = "none") -> None:
+        """Draw a rectangle with round corners."""
+        self._parts.append(
+            f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="4" fill="{fill}" stroke="{line}"/>'
+        )
+
+    def arrow(self, x: float, y: float, to_x: float, to_y: float, *, tip: bool = True, dashed: bool = False) -> None:
+        """Draw a line from one point to another."""
+        self._parts.append(
+            f'<line x1="{x:g}" y1="{y:g}" x2="{to_x:g}" y2="{to_y:g}" stroke="{GREY}" stroke-width="1.5"'
+            + (' marker-end="url(#tip)"' if tip else "")
+            + (' stroke-dasharray="4 4"' if dashed else "")
+            + "/>"
+        )
+
+    def save(self, name: str) -> None:
+        """Write it to docs/images."""
+        (IMAGES / name).write_text("\n".join([*self._parts, "</svg>\n"]), encoding="utf-8")
+
+
+def handover() -> None:
+    """How long a moving partition has no reader."""
+    results = json.loads((ROOT / "benchmarks/results/handover.json").read_text(encoding="utf-8"))["results"]
+    longest = {(each["event"], each["side"]): each["moved"]["largest_ms"] for each in results}
+    groups = {
+        "A member joins": [
+            ("this package", longest["join", "ours"], BLUE),
+            ("librdkafka, the same protocol", longest["join", "librdkafka consumer"], GREY),
+            ("librdkafka, classic cooperative", longest["join", "librdkafka cooperative"], GREY),
+            ("librdkafka, classic range *", longest["join", "librdkafka range"], GREY),
+        ],
+        "A member leaves": [
+            ("this package, hand_over()", longest["leave, handed over", "ours"], BLUE),
+            ("this package, close()", longest["leave", "ours"], BLUE),
+            ("librdkafka, the same protocol", longest["leave", "librdkafka consumer"], GREY),
+            ("librdkafka, classic cooperative", longest["leave", "librdkafka cooperative"], GREY),
+            ("librdkafka, classic range *", longest["leave", "librdkafka range"], GREY),
+        ],
+    }
+    drawing = Drawing(800, 380, "How long a partition that moves has no reader")
+    drawing.text(16, 28, "How long a partition that moves has no reader (the longest of all)", "title")
+    y = 58
+    for title, bars in groups.items():
+        drawing.text(16, y, title, "head")
+        for name, ms, colour in bars:
+            y += 24
+            drawing.text(16, y, name)
+            drawing.box(250, y - 13, max(3, ms / 8.5), 16, colour)
+            drawing.text(258 + ms / 8.5, y, f"{ms:,} ms")
+        y += 40
+    drawing.text(
+        16, y, "Apache Kafka 4.3.1, four members, 24 partitions, heartbeats every 5 s. Shorter is better.", "small"
+    )
+    drawing.text(
+        16, y + 18, "* range stops all 24 partitions at each change, and moves more of them.",
+        "small",
+    )  # fmt: skip
+    drawing.save("handover.svg")
+
+
+def processing() -> None:
+    """What process() does with order, retries and commits."""
+    drawing = Drawing(800, 330, "process(): order, retries and commits of one partition")
+    drawing.text(16, 28, "process() on one partition: records 0 to 5 of three keys", "title")
+    rows: dict[str, tuple[str, list[tuple[int, float, float, str]]]] = {
+        "ann": (BLUE, [(0, 0, 2, ""), (3, 2, 2, ""), (5, 4, 2, "")]),
+        "bob": (ORANGE, [(1, 0, 1.5, "fails"), (1, 3, 2.5, "again"), (4, 5.5, 1.5, "")]),
+        "eve": (GREEN, [(2, 0, 3.5, "")]),
+    }
+
+    def at(tick: float) -> float:
+        return 130 + tick * 88
+
+    for number, (key, (colour, calls)) in enumerate(rows.items()):
+        y = 58 + number * 46
+        drawing.text(16, y + 20, f"key {key}", "head")
+        for offset, start, length, note in calls:
+            failed = note == "fails"
+            drawing.box(at(start), y, length * 88 - 4, 30, RED if failed else colour)
+            drawing.text(at(start) + 10, y + 20, f"{offset} {note}", "on")
+    drawing.text(at(1.5) + 8, 58 + 46 + 20, "waits (retry=)", "small")
+    drawing.arrow(at(0), 206, at(7.2), 206)
+    drawing.text(at(7.2), 200, "time", "small", anchor="end")
+    drawing.text(16, 236, "committed", "head")
+    for tick, committed, beyond in ((1, "0", ""), (2.6, "1", ""), (4.2, "1", "2, 3"), (6, "4", "5"), (7, "6", "")):
+        drawing.arrow(at(tick), 200, at(tick), 218, tip=False)
+        drawing.text(at(tick), 236, f"offset {committed}", anchor="middle")
+        if beyond:
+            drawing.text(at(tick), 253, f"done beyond: {beyond}", "small", anchor="middle")
+    drawing.text(16, 284, "Order: records of one key run one after the other, others at once.", "small")
+    drawing.text(16, 301, "Retries: record 1 is tried again; only record 4, of the same key, waits for it.", "small")
+    commits = (
+        "Commits: never past a record that is not done. What is done beyond it is noted, and the next owner skips it."
+    )
+    drawing.text(16, 318, commits, "small")
+    drawing.save("processing.svg")
+
+
+def broker_test() -> None:
+    """A test with broker and faults."""
+    drawing = Drawing(800, 316, "A test, its broker and the service under test")
+    drawing.text(16, 28, "One pytest process: no Docker, no JVM, nothing to wait for but states", "title")
+    columns = {"your test": 110, "EmbeddedBroker": 400, "your service": 690}
+    for name, x in columns.items():
+        drawing.box(x - 80, 44, 160, 32, BLUE if name == "EmbeddedBroker" else GREY)
+        drawing.text(x, 65, name, "on", anchor="middle")
+        drawing.arrow(x, 76, x, 304, tip=False, dashed=True)
+    test, broker, service = columns.values()
+    lines = [
+        (test, broker, 'faults.on("OffsetCommit", ...)', "the next commit's answer will be lost"),
+        (service, broker, "joins, fetches", "Kafka's protocol, over TCP"),
+        (service, broker, "commits", "hears nothing, and commits again"),
+        (test, broker, "clock.advance(45_000)", "sessions expire now, without a sleep"),
+        (test, broker, 'wait_for_group("orders", ...)', "returns when the group is in that state"),
+    ]
+    for number, (start, end, what, note) in enumerate(lines):
+        y = 108 + number * 44
+        sign = 1 if end > start else -1
+        drawing.arrow(start, y, end - sign * 2, y)
+        drawing.text((start + end) / 2, y - 6, what, "code", anchor="middle")
+        drawing.text((start + end) / 2, y + 15, note, "small", anchor="middle")
+    drawing.save("test.svg")
+
+
+class _Slow(ConsumerRebalanceListener):
+    """Keeps partitions that are taken away until *seen* is set."""
+
+    def __init__(self, seen: threading.Event) -> None:
+        self._seen = seen
+
+    def on_partitions_revoked(self, consumer: Consumer, partitions: object) -> None:
+        self._seen.wait(20)
+
+
+def watching() -> None:
+    """The screen of ``groups watch`` while a member waits for a partition of another one."""
+    from rich.console import Console
+
+    seen, ended = threading.Event(), threading.Event()
+    console = Console(record=True, width=118, file=io.StringIO(), force_terminal=True)
+
+    class Picture:
+        def show(self, view: GroupView, *, now_ms: int) -> None:
+            members = view.sorted_members()
+            since_ms = min((each.since_ms for each in members if each.since_ms), default=now_ms)
+            if len(members) == 3 and view.progress and now_ms - since_ms > 4_000 and not seen.is_set():
+                console.print(draw(view, now_ms=now_ms))
+                seen.set()
+
+        def close(self) -> None:
+            """Nothing to restore."""
+
+    def member(name: str, broker: EmbeddedBroker) -> None:
+        conf = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "billing", "client.id": name}
+        with Consumer(conf | {"auto.offset.reset": "earliest", "auto.commit.interval.ms": 500}) as consumer:
+            consumer.subscribe(["orders"], listener=_Slow(seen))
+            while not ended.is_set():
+                consumer.poll(0.05)
+                time.sleep(0.02)
+
+    with EmbeddedBroker(topics={"orders": 6}) as broker:
+        for number in range(3000):
+            broker.produce("orders", f"order {number}", partition=number % 6)
+        threads = []
+        for count, name in enumerate(("till-1", "till-2", "till-3"), start=1):
+            threads.append(threading.Thread(target=member, args=(name, broker)))
+            threads[-1].start()
+            broker.wait_for_group("billing", members=count, state="Stable" if count == 1 else None)
+            while count == 1 and sum(broker.groups.committed("billing").values()) < 30:
+                time.sleep(0.05)
+        vars(groups_watch)["open_screen"] = lambda *_, **__: Picture()
+        kip848(["groups", "watch", "billing", "--for", "8", "--bootstrap", broker.bootstrap_servers])
+        ended.set()
+        seen.set()
+        for thread in threads:
+            thread.join()
+    drawn = console.export_svg(title="kip848 groups watch billing")
+    drawn = re.sub(r"(?s)@font-face \{.*?\}", "", drawn).replace("Fira Code", "ui-monospace")
+    (IMAGES / "watch.svg").write_text(drawn, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    handover()
+    processing()
+    broker_test()
+    watching()
