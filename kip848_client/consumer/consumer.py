@@ -391,14 +391,14 @@ class Consumer(Generic[K_co, V_co]):
                 the call comes from a listener; or it would wait for ever, because nothing is subscribed or assigned.
             ConfigError: *timeout* is not a number.
         """
-        if timeout_ms is not None:
-            refuse_milliseconds("poll", timeout_ms)
         if self._values is not None:
             opened = self._read_opened(self._values, Filling(1, timeout))
             return opened[0] if opened else None
         # The fast path: ownership has not changed since the last check, and a record is ready.
         ready = self._ready
         if not (ready and self._mark is self._manager.mark and self._gate.owner is None):
+            if timeout_ms is not None:
+                refuse_milliseconds("poll", timeout_ms)
             with self._gate:
                 batch = self._next_batch(Filling(PREFETCH_RECORDS, timeout))
                 if not batch:
