@@ -73,6 +73,7 @@ class LogEvent(enum.StrEnum):
         "partition, offset, delivery, attempt, again, error: a handler of a share consumer's process() failed",
     )
     SHARE_LEADERS_UNKNOWN = "share.leaders_unknown", "error: the leaders of the partitions could not be looked up"
+    SHARE_LEADER_REFUSES = "share.leader_refuses", "node_id, error: a leader refuses for now; it is asked again"
     SHARE_CRASHED = "share.crashed", "group_id: a bug of this library has ended a share consumer's thread"
     WORKER_NOTED = (
         "worker.noted",

@@ -48,6 +48,7 @@ from kip848_client.member.share.share_events import (
     CommitEnded,
     FindLeaders,
     Leader,
+    LeaderRefuses,
     LocksLost,
     Outcome,
     ReaderClosed,
@@ -297,6 +298,8 @@ class ShareHost:
                     self.error = error
                 case ReaderClosed():
                     self._reader_closed = True
+                case LeaderRefuses(node_id, error):
+                    self._log(logging.WARNING, LogEvent.SHARE_LEADER_REFUSES, node_id=node_id, error=str(error))
                 case ShareSend() | FindLeaders():
                     pass
                 case _:

@@ -92,12 +92,27 @@ class ReaderSurfaced(msgspec.Struct, frozen=True):
     error: Kip848Error
 
 
+class LeaderRefuses(msgspec.Struct, frozen=True):
+    """A leader refuses for now; the reader asks it again."""
+
+    node_id: int
+    error: Kip848Error
+
+
 class ReaderClosed(msgspec.Struct, frozen=True):
     """All sessions are closed, or the time for it is over."""
 
 
 ReaderEffect: TypeAlias = (
-    ShareSend | FindLeaders | Outcome | CommitEnded | LocksLost | ReaderFailed | ReaderSurfaced | ReaderClosed
+    ShareSend
+    | FindLeaders
+    | Outcome
+    | CommitEnded
+    | LocksLost
+    | ReaderFailed
+    | ReaderSurfaced
+    | LeaderRefuses
+    | ReaderClosed
 )
 
 

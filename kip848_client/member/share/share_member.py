@@ -7,7 +7,7 @@ stable one.
 Does not own: reading and acknowledging records (`share_reader`).
 
 Source: KIP-932; Kafka's ``ShareMembershipManager`` and ``ShareHeartbeatRequestManager``.
-Rules: S1 to S9 in docs/protocol.md.
+Rules: R320 to R328 in docs/protocol.md.
 """
 
 from __future__ import annotations

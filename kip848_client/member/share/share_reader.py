@@ -7,7 +7,7 @@ refused, or unknown if its answer was lost; a word whose outcome is known or unk
 Does not own: heartbeats and the assignment (`share_member`), what a handler's end means (`kip848_client.share`).
 
 Source: KIP-932, KIP-1206, KIP-1222; Kafka's ``ShareConsumeRequestManager``.
-Rules: S10 to S32 in docs/protocol.md.
+Rules: R330 to R350 in docs/protocol.md.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from kip848_client.member.share.share_events import (
     CommitEnded,
     FindLeaders,
     Leader,
+    LeaderRefuses,
     LocksLost,
     Outcome,
     ReaderClosed,
@@ -70,6 +71,12 @@ _MOVED: Final = frozenset(
 )
 """Codes of a partition after which its leader is looked up."""
 _SESSION_GONE: Final = frozenset({ErrorCode.SHARE_SESSION_NOT_FOUND, ErrorCode.INVALID_SHARE_SESSION_EPOCH})
+_ADVICE: Final[Mapping[int, str]] = {
+    ErrorCode.SHARE_SESSION_LIMIT_REACHED: (
+        "; the broker has no room for another member: raise group.share.max.share.sessions, or run fewer members; "
+        "the member asks again"
+    ),
+}
 
 
 class ReaderSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -251,7 +258,7 @@ class ShareReader:
             for node_id in sorted(by_node.keys() | self.held.nodes_with_said | self._sessions.keys())
             if node_id not in busy and self._due(self._backoff(node_id).ready_ms)
         ]
-        # If there is not room for all, the one that was not asked for the longest time is first.
+        # R345: if there is not room for all, the one that was not asked for the longest time is first.
         ready.sort(key=lambda node_id: self._asked.get(node_id, 0))
         room = self.room - self.held.waiting - sum(flight.reserved for flight in self._flights.values())
         if self.held.waiting and not self.record_limit:
@@ -351,9 +358,8 @@ class ShareReader:
         """The whole request was refused; nothing of it was taken."""
         session.reset()
         self.held.drop_waiting(flight.node_id)
-        error = error_for_code(
-            code, f"share group {self._group_id!r}: {error_name(code)}: {message or 'no reason given'}"
-        )
+        advice = _ADVICE.get(code, "")
+        error = error_for_code(code, f"share group {self._group_id!r}: {message or 'no reason given'}{advice}")
         self._outcomes(flight.said, error)
         if flight.closes:
             return
@@ -362,6 +368,8 @@ class ShareReader:
         if code not in _SESSION_GONE and code not in RETRIABLE and code != ErrorCode.SHARE_SESSION_LIMIT_REACHED:
             fatal = error if isinstance(error, FatalGroupError) else FatalGroupError(str(error), code=code)
             self._effects.append(ReaderFailed(fatal))
+        elif code not in _SESSION_GONE:
+            self._effects.append(LeaderRefuses(flight.node_id, error))
 
     def _fetched(self, flight: _Flight, response: ShareFetchResponse) -> None:
         told: set[IdPartition] = set()
@@ -432,10 +440,11 @@ class ShareReader:
             self._leaders.pop(partition, None)
             self._find_backoff.failed(self._now_ms)
             return
-        text = f"{topic}-{partition[1]}: {error_name(code)}: {message or 'no reason given'}; still trying"
+        text = f"{topic}-{partition[1]}: {message or 'no reason given'}; still trying"
         error: Kip848Error = error_for_code(code, text)
         if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-            error = TopicAuthorizationError(f"{text}; READ on the topic is missing", topics=frozenset({topic}))
+            text = f"{error_name(code)}: {text}; READ on the topic is missing"
+            error = TopicAuthorizationError(text, topics=frozenset({topic}))
         self._leaders.pop(partition, None)
         self._find_backoff.failed(self._now_ms)
         self._surface((code, topic), error)
@@ -546,7 +555,7 @@ def _fits_a_fetch(said: Said, partitions: frozenset[IdPartition]) -> bool:
 
 
 def _error(code: int, message: str | None) -> Kip848Error | None:
-    return error_for_code(code, f"{error_name(code)}: {message or 'no reason given'}") if code else None
+    return error_for_code(code, message or "no reason given") if code else None
 
 
 def _session_gone() -> Kip848Error:

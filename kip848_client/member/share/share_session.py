@@ -6,7 +6,7 @@ request at a time is under way. After an answer that was lost, or a refusal of t
 Does not own: when requests are sent, and with which acknowledgements (`share_reader`).
 
 Source: KIP-932 "Share sessions"; Kafka's ``ShareSessionHandler``.
-Rules: S10 to S14 in docs/protocol.md.
+Rules: R330, R331 and R336 in docs/protocol.md.
 """
 
 from __future__ import annotations

@@ -42,6 +42,7 @@ from kip848_client.member.share.share_events import (
     CommitEnded,
     FindLeaders,
     Leader,
+    LeaderRefuses,
     LocksLost,
     Outcome,
     ReaderClosed,
@@ -456,7 +457,7 @@ class ShareProcess:
                 self._closed()
             case ReaderFailed(error):
                 fail("Q8", f"{self.name} fails: {error}")
-            case ReaderSurfaced(error):
+            case ReaderSurfaced(error) | LeaderRefuses(_, error):
                 self.note("surfaced", error=type(error).__name__)
             case _:
                 assert_never(effect)
@@ -688,7 +689,7 @@ class ShareProcess:
                     fail("Q6", f"{self.name} is told that {word} about {offset} counts, and it was not taken")
                 nodes.applied[key] = max(0, applied - 1)
             elif isinstance(outcome.error, BrokerError):
-                if applied and (of, offset, word) not in self._tainted:
+                if applied and word not in words and (of, offset, word) not in self._tainted:
                     fail("Q6", f"{self.name} hears {outcome.error} of {word} about {offset}, and it was taken")
             else:
                 self._tainted.add((of, offset, word))

@@ -1,4 +1,4 @@
-"""The reading core of a share group's member: sessions, words about records and their outcomes, locks."""
+"""The rules of docs/protocol.md, section Share groups: sessions, acknowledgements and their outcomes, locks."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 from uuid import UUID
+
+import msgspec
 
 from kip848_client.common.error_codes import ErrorCode
 from kip848_client.common.model import BrokerNode
@@ -16,10 +18,13 @@ from kip848_client.member.share.share_events import (
     CommitEnded,
     FindLeaders,
     Leader,
+    LeaderRefuses,
     LocksLost,
     Outcome,
     ReaderClosed,
     ReaderEffect,
+    ReaderFailed,
+    ReaderSurfaced,
     ShareSend,
 )
 from kip848_client.member.share.share_reader import ReaderSettings, ShareReader
@@ -27,6 +32,8 @@ from kip848_client.wire.messages import share_acknowledge
 from kip848_client.wire.messages.share_acknowledge import ShareAcknowledgeRequest, ShareAcknowledgeResponse
 from kip848_client.wire.messages.share_fetch import (
     AcquiredRecords,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionData,
     ShareFetchableTopicResponse,
     ShareFetchRequest,
@@ -110,7 +117,7 @@ def said(request: object) -> Mapping[int, tuple[int, int]]:
     }
 
 
-def test_the_first_fetch_opens_the_session_and_the_next_one_counts_up() -> None:
+def test_r330_the_first_fetch_opens_the_session_and_the_next_one_counts_up() -> None:
     """A wrong epoch is refused, and the session with all its locks begins again."""
     driver = Driver()
     first = driver.sent()
@@ -120,7 +127,7 @@ def test_the_first_fetch_opens_the_session_and_the_next_one_counts_up() -> None:
     assert second.request.topics == ()  # type: ignore[attr-defined]
 
 
-def test_words_about_records_go_with_the_next_fetch_in_ranges() -> None:
+def test_r331_words_about_records_go_with_the_next_fetch_in_ranges() -> None:
     """A request for each record would cost a queue most of its speed."""
     driver = Driver()
     driver.acquire([b"a", b"b", b"c"])
@@ -138,7 +145,7 @@ def test_words_about_records_go_with_the_next_fetch_in_ranges() -> None:
     assert driver.told(Outcome) == [Outcome(P0, {0: 1, 1: 1, 2: 3}, None)]
 
 
-def test_without_room_they_are_said_at_once_in_a_request_of_their_own() -> None:
+def test_r332_without_room_they_are_said_at_once_in_a_request_of_their_own() -> None:
     """A worker that has enough to do would otherwise keep what it has done to itself."""
     driver = Driver()
     driver.acquire([b"a"])
@@ -152,7 +159,7 @@ def test_without_room_they_are_said_at_once_in_a_request_of_their_own() -> None:
     assert said(send.request) == {0: (0, 1)}
 
 
-def test_offsets_without_a_record_are_acknowledged_as_gaps() -> None:
+def test_r333_offsets_without_a_record_are_acknowledged_as_gaps() -> None:
     """Markers of transactions, and what compaction removed, would be delivered again and again."""
     driver = Driver()
     send = driver.sent()
@@ -164,7 +171,7 @@ def test_offsets_without_a_record_are_acknowledged_as_gaps() -> None:
     assert driver.told(Outcome) == []  # nobody asked for it
 
 
-def test_a_refused_word_is_told_and_not_said_again() -> None:
+def test_r334_a_refused_word_is_told_and_not_said_again() -> None:
     """The lock had ended: another member has the record."""
     driver = Driver()
     driver.acquire([b"a"])
@@ -181,7 +188,7 @@ def test_a_refused_word_is_told_and_not_said_again() -> None:
     assert said(after.request) == {}
 
 
-def test_a_word_whose_answer_was_lost_is_told_as_unknown_and_not_said_again() -> None:
+def test_r335_a_word_whose_answer_was_lost_is_told_as_unknown_and_not_said_again() -> None:
     """Said again, it would be refused although it had counted."""
     driver = Driver()
     driver.acquire([b"a"])
@@ -202,7 +209,7 @@ def test_a_word_whose_answer_was_lost_is_told_as_unknown_and_not_said_again() ->
     assert said(fetch.request) == {}
 
 
-def test_a_session_that_the_leader_forgot_begins_again_at_once() -> None:
+def test_r336_a_session_that_the_leader_forgot_begins_again_at_once() -> None:
     """A broker that restarts knows no session."""
     driver = Driver()
     driver.acquire([b"a"])
@@ -214,14 +221,14 @@ def test_a_session_that_the_leader_forgot_begins_again_at_once() -> None:
     assert driver.reader.take(1, now_ms=0) == []  # the leader gives it to others
 
 
-def test_a_record_whose_lock_has_ended_is_not_handed_out() -> None:
+def test_r337_a_record_whose_lock_has_ended_is_not_handed_out() -> None:
     """Two members would handle it."""
     driver = Driver()
     driver.acquire([b"a"])
     assert driver.reader.take(1, now_ms=LOCK_MS) == []
 
 
-def test_a_lock_that_ends_while_the_application_has_the_record_is_told() -> None:
+def test_r338_a_lock_that_ends_while_the_application_has_the_record_is_told() -> None:
     """A handler that goes on would work on what another member has."""
     driver = Driver()
     driver.acquire([b"a"])
@@ -234,7 +241,7 @@ def test_a_lock_that_ends_while_the_application_has_the_record_is_told() -> None
     assert not driver.reader.acknowledge(P0, 0, AcknowledgeType.ACCEPT)
 
 
-def test_a_renewed_lock_holds_longer() -> None:
+def test_r339_a_renewed_lock_holds_longer() -> None:
     """A job that takes five lock times stays with its worker."""
     driver = Driver()
     driver.acquire([b"a"])
@@ -254,7 +261,7 @@ def test_a_renewed_lock_holds_longer() -> None:
     assert driver.told(LocksLost) == []
 
 
-def test_a_commit_ends_with_the_last_outcome_and_names_the_first_error() -> None:
+def test_r340_a_commit_ends_with_the_last_outcome_and_names_the_first_error() -> None:
     """commit() that returned too early would let a program lose what it believed done."""
     driver = Driver()
     driver.acquire([b"a", b"b"])
@@ -271,7 +278,7 @@ def test_a_commit_ends_with_the_last_outcome_and_names_the_first_error() -> None
     assert driver.told(CommitEnded) == [CommitEnded(7, {P0: None})]
 
 
-def test_a_commit_without_anything_to_say_ends_at_once() -> None:
+def test_r340_a_commit_without_anything_to_say_ends_at_once() -> None:
     """It would wait for its time-out."""
     driver = Driver()
     driver.reader.commit(1, deadline_ms=60_000)
@@ -279,7 +286,7 @@ def test_a_commit_without_anything_to_say_ends_at_once() -> None:
     assert driver.told(CommitEnded) == [CommitEnded(1, {})]
 
 
-def test_closing_gives_back_everything_in_one_request_and_ends_the_session() -> None:
+def test_r341_closing_gives_back_everything_in_one_request_and_ends_the_session() -> None:
     """The next worker would wait for the locks of the one before."""
     driver = Driver()
     driver.acquire([b"a", b"b", b"c"])
@@ -295,7 +302,7 @@ def test_closing_gives_back_everything_in_one_request_and_ends_the_session() -> 
     assert driver.told(ReaderClosed) == [ReaderClosed()]
 
 
-def test_closing_ends_at_its_deadline_although_a_leader_does_not_answer() -> None:
+def test_r342_closing_ends_at_its_deadline_although_a_leader_does_not_answer() -> None:
     """A broker that is away would keep a program from ending."""
     driver = Driver()
     driver.acquire([b"a"])
@@ -307,7 +314,7 @@ def test_closing_ends_at_its_deadline_although_a_leader_does_not_answer() -> Non
     assert driver.told(ReaderClosed) == [ReaderClosed()]
 
 
-def test_with_a_limit_of_records_no_more_are_asked_for_than_there_is_room() -> None:
+def test_r343_with_a_limit_of_records_no_more_are_asked_for_than_there_is_room() -> None:
     """One worker would sit on the jobs of all others."""
     driver = Driver(record_limit=True)
     driver.reader.room = 3
@@ -318,7 +325,7 @@ def test_with_a_limit_of_records_no_more_are_asked_for_than_there_is_room() -> N
     assert driver.told(ShareSend) == []
 
 
-def test_without_a_limit_nothing_is_acquired_while_records_wait() -> None:
+def test_r344_without_a_limit_nothing_is_acquired_while_records_wait() -> None:
     """A worker that handles a batch would get the jobs that it gives back, and those of others, at the same time."""
     driver = Driver(record_limit=False)
     driver.acquire([b"a"])
@@ -327,7 +334,7 @@ def test_without_a_limit_nothing_is_acquired_while_records_wait() -> None:
     assert isinstance(driver.sent().request, ShareFetchRequest)
 
 
-def test_with_room_for_one_leader_each_is_asked_in_turn() -> None:
+def test_r345_with_room_for_one_leader_each_is_asked_in_turn() -> None:
     """With one handler and two leaders, the records of the second one would never be read."""
     driver = Driver(record_limit=True)
     p1 = (TOPIC, 1)
@@ -344,7 +351,7 @@ def test_with_room_for_one_leader_each_is_asked_in_turn() -> None:
     assert asked == [1, 2, 1, 2]
 
 
-def test_what_a_leader_has_not_answered_when_closing_ends_may_count() -> None:
+def test_r342_what_a_leader_has_not_answered_when_closing_ends_may_count() -> None:
     """Told as refused, it would be repaired by hand although it was done."""
     driver = Driver()
     driver.acquire([b"a"])
@@ -359,7 +366,7 @@ def test_what_a_leader_has_not_answered_when_closing_ends_may_count() -> None:
     assert isinstance(outcome.error, RequestTimeoutError)
 
 
-def test_what_was_not_sent_when_closing_ends_has_an_outcome() -> None:
+def test_r342_what_was_not_sent_when_closing_ends_has_an_outcome() -> None:
     """A callback that waits for it would wait for ever."""
     driver = Driver()
     driver.acquire([b"a"])
@@ -370,3 +377,105 @@ def test_what_was_not_sent_when_closing_ends_has_an_outcome() -> None:
     driver.advance()  # the fetch is still under way
     (outcome,) = driver.told(Outcome)
     assert isinstance(outcome.error, BrokerError)
+
+
+def test_r346_a_leader_that_a_refusal_names_is_asked_next() -> None:
+    """A look-up of the leader would cost a queue a pause at each move."""
+    driver = Driver()
+    driver.acquire([b"a"])
+    (parked,) = driver.told(ShareSend)
+    refused = PartitionData(
+        partition_index=0,
+        error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        records=b"",
+        current_leader=LeaderIdAndEpoch(2, 5),
+    )
+    answer = ShareFetchResponse(
+        responses=(ShareFetchableTopicResponse(TOPIC, (refused,)),), node_endpoints=(NodeEndpoint(2, "b", 9092),)
+    )
+    driver.answer(parked, answer)
+    assert [send.node_id for send in driver.told(ShareSend)] == [2]
+    assert driver.told(FindLeaders) == []
+
+
+def test_r346_without_a_name_the_leader_is_looked_up() -> None:
+    """The old leader would be asked for ever."""
+    driver = Driver()
+    driver.acquire([b"a"])
+    (parked,) = driver.told(ShareSend)
+    refused = PartitionData(partition_index=0, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER, records=b"")
+    driver.answer(parked, ShareFetchResponse(responses=(ShareFetchableTopicResponse(TOPIC, (refused,)),)))
+    assert driver.told(ShareSend) == []
+    driver.now_ms = 10_000
+    driver.advance()
+    assert driver.told(FindLeaders) == [FindLeaders(frozenset({TOPIC}))]
+
+
+def test_r347_a_record_that_comes_again_is_a_new_one() -> None:
+    """What a handler says of the delivery before would count for the new one, which another handler has."""
+    driver = Driver(record_limit=True)
+    driver.acquire([b"a"])
+    (parked,) = driver.told(ShareSend)
+    (old,) = driver.reader.take(1, now_ms=0)
+    driver.answer(parked, records([b"a"], acquired=[AcquiredRecords(0, 0, 2)]))
+    assert driver.told(LocksLost) == [LocksLost(P0, frozenset({0}))]
+    (new,) = driver.reader.take(1, now_ms=0)
+    assert (old.delivery_count, new.delivery_count) == (1, 2)
+    assert driver.reader.held.out[P0, 0] is new
+
+
+def test_r347_what_was_to_be_said_of_the_delivery_before_is_refused() -> None:
+    """The leader would take it for a word about the new delivery."""
+    driver = Driver(record_limit=True)
+    driver.acquire([b"a"])
+    (parked,) = driver.told(ShareSend)
+    driver.reader.take(1, now_ms=0)
+    driver.reader.acknowledge(P0, 0, AcknowledgeType.RELEASE)
+    driver.answer(parked, records([b"a"], acquired=[AcquiredRecords(0, 0, 2)]))
+    (outcome,) = driver.told(Outcome)
+    assert isinstance(outcome.error, BrokerError)
+    assert outcome.error.code == ErrorCode.INVALID_RECORD_STATE
+    assert [said(send.request) for send in driver.told(ShareSend)] == [{}]
+
+
+def test_r348_a_leader_without_room_for_a_session_is_asked_again_later() -> None:
+    """A member would end because the cluster is full for a moment."""
+    driver = Driver()
+    send = driver.sent()
+    driver.answer(send, ShareFetchResponse(error_code=ErrorCode.SHARE_SESSION_LIMIT_REACHED))
+    (told,) = driver.told(LeaderRefuses)
+    assert told.node_id == 1
+    assert "group.share.max.share.sessions" in str(told.error)
+    assert driver.told(ReaderFailed) == []
+    assert driver.told(ShareSend) == []
+    driver.now_ms = 2_000
+    assert driver.sent().node_id == 1
+
+
+def test_r349_records_that_cannot_be_read_are_given_back() -> None:
+    """They would stay locked, and nobody would hear of it."""
+    driver = Driver()
+    send = driver.sent()
+    answer = records([b"a"])
+    (topic,) = answer.responses
+    (data,) = topic.partitions
+    damaged = msgspec.structs.replace(data, records=data.records[:20] + b"\xff" * (len(data.records) - 20))
+    topic = msgspec.structs.replace(topic, partitions=(damaged,))
+    driver.answer(send, msgspec.structs.replace(answer, responses=(topic,)))
+    assert len(driver.told(ReaderSurfaced)) == 1
+    (fetch,) = driver.told(ShareSend)
+    assert said(fetch.request) == {0: (0, 2)}
+
+
+def test_r350_records_of_a_partition_that_went_away_are_still_acknowledged() -> None:
+    """What was done would be done again after each rebalance."""
+    driver = Driver()
+    driver.acquire([b"a"])
+    (parked,) = driver.told(ShareSend)
+    driver.reader.take(1, now_ms=0)
+    driver.reader.assign(frozenset())
+    driver.reader.acknowledge(P0, 0, AcknowledgeType.ACCEPT)
+    driver.answer(parked, records([]))
+    (send,) = driver.told(ShareSend)
+    assert isinstance(send.request, ShareAcknowledgeRequest)
+    assert said(send.request) == {0: (0, 1)}
