@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kip848_client.cli import main
-from kip848_client.journal import EVENTS, JournalEvent
+from kip848_client.journal import EVENTS, JournalEvent, JsonValue
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
@@ -89,3 +89,21 @@ def test_a_report_ends_in_order_with_any_event(
     for arguments in ((), ("--json",), ("--html", str(tmp_path / "page.html"))):
         assert main(["report", str(path), *arguments]) in (0, 1)
     capsys.readouterr()
+
+
+def test_a_log_whose_times_run_backwards_is_noticed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its groups looked empty, and outages of 92 s were told as 3.6 s, without a word."""
+    path = tmp_path / "log.jsonl"
+    for late_ms in (500, 45_200):
+        offsets: dict[str, JsonValue] = {"offsets": {"t-0": 5}}
+        events = [
+            JournalEvent(ts_ms=ts_ms, source="coordinator", event=event, group_id="g", member_id="m", fields=fields)
+            for ts_ms, event, fields in (
+                (late_ms, "member_joined", {}),
+                (0, "offsets_committed", offsets),
+            )
+        ]
+        path.write_text("".join(event.to_json() + "\n" for event in events), encoding="utf-8")
+        assert main(["report", str(path)]) == 0
+        printed = capsys.readouterr().out
+        assert ("run backwards, by up to 45.2 s" in printed) == (late_ms == 45_200)

@@ -172,15 +172,32 @@ def test_a_classic_group_stops_before_its_generation_is_written() -> None:
 
 
 def test_a_group_without_members_is_empty_and_not_unread() -> None:
-    """A group that was stopped on purpose for 13 minutes led the list of those that stood still."""
+    """A group that was stopped on purpose for 13 minutes, and had nothing to read, led the list of stand-stills."""
     figures = _figures(
         *(counted(0, "a", 0), group_became(0, "Stable")),
         *(said(at, "offsets_committed", "a", source="coordinator", offsets={"t-0": at}) for at in (900, 950)),
         said(1_000, "member_left", "a", source="coordinator", reason="removed"),
         *(group_became(1_000, "Empty"), group_became(781_000, "Reconciling"), counted(781_050, "b", 0)),
-        said(781_200, "offsets_committed", "b", source="coordinator", offsets={"t-0": 960}),
+        *(said(at, "offsets_committed", "b", source="coordinator", offsets={"t-0": 950}) for at in (781_200, 791_200)),
+        said(801_200, "offsets_committed", "b", source="coordinator", offsets={"t-0": 960}),
     )
-    assert (figures.without_reader.max_ms, figures.empty_ms) == (300, 780_000)
+    assert (figures.without_reader.max_ms, figures.empty_ms) == (50, 780_000)
+
+
+def test_a_group_that_had_no_members_while_records_waited_left_them_unread() -> None:
+    """The largest outage there is was told as time in which nothing was to be read."""
+    figures = _figures(
+        *(counted(0, "a", 0, 1), group_became(0, "Stable")),
+        *(
+            said(at, "offsets_committed", "a", source="coordinator", offsets={"t-0": at, "t-1": 7})
+            for at in range(0, 5_001, 1_000)
+        ),
+        *(said(5_000, "member_left", "a", source="coordinator", reason="leave"), group_became(5_000, "Empty")),
+        *(group_became(45_000, "Reconciling"), counted(45_000, "b", 0, 1), group_became(45_000, "Stable")),
+        said(46_000, "offsets_committed", "b", source="coordinator", offsets={"t-0": 46_000, "t-1": 7}),
+    )
+    assert figures.without_reader_by_partition_ms == {"t-0": 42_000, "t-1": 0}
+    assert figures.empty_ms == 0
 
 
 def test_members_stand_in_the_order_in_which_they_joined() -> None:

@@ -401,6 +401,44 @@ def test_a_group_that_all_members_have_left_is_found() -> None:
     assert _found(*events) == [], "it may be in a restart"
 
 
+def _an_outage(*, back_ms: int = 405_000, offset: int = 41_000) -> list[JournalEvent]:
+    """``a`` and ``b`` leave at 20,000 and 21,000, and ``a`` is back at *back_ms*; *offset* is committed then."""
+    again = msgspec.structs.replace(joined(back_ms, "a2"), client_id="a-client")
+    return [
+        *(joined(0, "a"), joined(0, "b"), counted(0, "a", 0), counted(0, "b", 1), group_became(0, "Stable")),
+        *(committed(at, "a", 0) for at in range(1_000, 20_001, 1_000)),
+        *(committed(at, "b", 1) for at in range(1_000, 20_001, 1_000)),
+        *(left(20_000, "a", "leave"), group_became(20_000, "Reconciling"), counted(20_000, "b", 0, 1)),
+        *(left(21_000, "b", "leave"), group_became(21_000, "Empty")),
+        *(again, group_became(back_ms, "Reconciling"), counted(back_ms, "a2", 0, 1)),
+        group_became(back_ms, "Stable"),
+        *(
+            said(back_ms + at, "offsets_committed", "a2", source="coordinator", offsets={"t-0": offset, "t-1": offset})
+            for at in (1_000, 2_000)
+        ),
+    ]
+
+
+def test_an_outage_of_the_whole_group_is_the_first_finding() -> None:
+    """Nine groups that were off for six minutes had "no reader for at most 12.69 s", as nothing was to be read."""
+    finding = _found(*_an_outage())[0]
+    assert _told(finding) == ("outage", "restart", 384_000, "exact", 2)
+    assert finding.text == (
+        "the group had no member for 384.00 s, and at least 40,000 records waited in 2 of 2 partitions; back at "
+        "405.000 s; before: 2 members went (1 restart, 1 left): a-client (10.0.0.1), b-client (10.0.0.1)"
+    )
+    (timeline,) = build_timelines(_an_outage())
+    assert {each.gap_ms for each in handovers_of(timeline) if each.is_outage} == {384_000}
+
+
+def test_a_group_without_members_for_which_nothing_waited_was_not_out() -> None:
+    """Nobody is to be woken since a group was stopped, or since somebody skipped the records for it."""
+    assert not [each for each in _found(*_an_outage(offset=20_000)) if each.kind == "outage"]
+    events = _an_outage()
+    skipped = said(100_000, "offsets_committed", source="coordinator", offsets={"t-0": 41_000, "t-1": 41_000})
+    assert not [each for each in _found(*events, skipped) if each.kind == "outage"]
+
+
 def test_a_group_at_rest_has_no_findings() -> None:
     """Nothing is invented."""
     assert _found(joined(0, "a"), counted(0, "a", 0), group_became(0, "Stable"), committed(9_000, "a", 0)) == []

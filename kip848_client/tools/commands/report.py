@@ -28,6 +28,7 @@ from kip848_client.journal import read_journal
 from kip848_client.tools.report import Figures, Timeline, build_timelines, figures_of
 from kip848_client.tools.report.findings import Finding, at_rest, findings_of, worst_first
 from kip848_client.tools.report.html import render_html
+from kip848_client.tools.report.lanes import LogOrder
 from kip848_client.tools.report.periods import clock, compare_periods, is_date, parse_period
 from kip848_client.tools.report.png import draw_timeline
 from kip848_client.tools.report.summary import bounds_sentence, duration, spread_sentence
@@ -102,6 +103,9 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     print("\n".join(map(printable, _findings(findings))))
     print("\n".join(map(printable, at_rest(timelines, findings))))
+    for timeline in timelines:
+        if timeline.backwards_ms:
+            print(f"CAREFUL: {printable(timeline.group_id)}: the times of the log run backwards, see its note")
     if arguments.what_if:
         print("\n".join(map(printable, _savings(timelines, findings))))
     for each in figures:
@@ -138,7 +142,9 @@ def _of_cluster(arguments: argparse.Namespace) -> list[Timeline]:
 
 def _read(logs: Sequence[str], group_id: str | None) -> list[Timeline]:
     try:
-        timelines = build_timelines(chain.from_iterable(read_journal(path) for path in logs))
+        order = LogOrder()
+        events = chain.from_iterable(order.watch(read_journal(path)) for path in logs)
+        timelines = order.noted(build_timelines(events))
     except OSError as error:
         raise Kip848Error(f"{error.filename or 'the event log'} cannot be read: {error.strerror or error}") from error
     known = ", ".join(timeline.group_id for timeline in timelines)
@@ -162,7 +168,7 @@ def _sentences(figures: Figures) -> list[str]:
         + ("" if figures.stayed is None else f"; {figures.stayed:.1%} stayed in a rebalance"),
     ]
     if figures.empty_ms:
-        lines.append(f"  {'empty':<24} {duration(figures.empty_ms)}, when nothing was to be read")
+        lines.append(f"  {'empty':<24} {duration(figures.empty_ms)}, and nothing is known to have waited")
     lines += [f"  {name:<24} {spread_sentence(times)}" for name, times in figures.listener_calls.items()]
     if figures.heartbeats:
         lines.append(f"  {'heartbeats late by':<24} {spread_sentence(figures.late)}")

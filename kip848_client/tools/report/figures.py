@@ -8,7 +8,8 @@ Definitions:
 * A **change** begins with its group epoch and ends when every member that was in the group then has its part of it, or
   of a later epoch, or has left. In a group that never rests a rebalance has many.
 * A partition is **without a reader** from the end of one owner's span to the beginning of the next one's. Before its
-  first owner, after its last one, and while the group was Empty it is not counted. Owning means reading, of members
+  first owner, after its last one, and while the group was Empty and none of its records waited (`outages`) it is not
+  counted. Owning means reading, of members
   that wrote logs; of others, being counted as the owner by the coordinator. Where that is only a lower bound, because
   the owner was removed or the group is a classic one, the commits of both owners give an upper bound
   (`unread`). If only members wrote logs, and all of them were stable while none had the partition,
@@ -30,17 +31,17 @@ import itertools
 import math
 from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Final, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
 from kip848_client.common.plain_text import counted
 from kip848_client.tools.report.lanes import AT_REST, JOINS_NOT_SEEN
+from kip848_client.tools.report.outages import empty_spans, outages_of
 from kip848_client.tools.report.timeline import CommitKey, PartitionLane, Span, Timeline
 
 Rests: TypeAlias = Literal["exact", "at most", "at least"]
 """What a duration says: at most and at least are bounds."""
-_NO_MEMBERS: Final = frozenset({"Empty", "Dead"})
 
 
 class Percentiles(msgspec.Struct, frozen=True):
@@ -88,6 +89,8 @@ class Handover(msgspec.Struct, frozen=True):
         rests: whether `gap_ms` is exact, or a bound: "at most" rests on the commits of both owners.
         since_ms: when that time begins.
         got_ms: when the next owner is counted from; None if it wrote a log itself.
+        waited: how many records waited meanwhile, at least; 0 if commits do not say so.
+        is_outage: the whole group had no members meanwhile.
     """
 
     partition: str
@@ -98,6 +101,8 @@ class Handover(msgspec.Struct, frozen=True):
     rests: Rests = "exact"
     since_ms: float = 0.0
     got_ms: float | None = None
+    waited: int = 0
+    is_outage: bool = False
 
     @property
     def moved(self) -> bool:
@@ -147,7 +152,8 @@ class Figures(msgspec.Struct, frozen=True):
 
     Args:
         bounds: how many of the times without a reader are bounds: "at most", "at least".
-        empty_ms: how long the group had no members; partitions are not counted as without a reader then.
+        empty_ms: how long the group had no members and nothing is known to have waited; partitions are not counted as
+            without a reader then.
         notes: sentences about what the log does not show.
     """
 
@@ -212,7 +218,7 @@ def figures_of(timeline: Timeline) -> Figures:
         marks=dict(sorted(counts.marks.items())),
         by_member=_by_member(timeline, owned.values(), handovers),
         bounds=Counter(each.rests for each in handovers if each.gap_ms and each.rests != "exact"),
-        empty_ms=sum(span.end_ms - span.start_ms for span in _empty(timeline)),
+        empty_ms=_quiet_ms(timeline),
         notes=_notes(timeline, handovers),
     )
 
@@ -254,7 +260,8 @@ def handovers_of(timeline: Timeline) -> list[Handover]:
 def _handovers(timeline: Timeline, owned: Mapping[str, Sequence[Span]]) -> list[Handover]:
     elsewhere = _with_others(timeline, owned)
     bounds = {(each.partition, each.left_ms): each for each in timeline.bounds}
-    empty = _empty(timeline)
+    empty = empty_spans(timeline)
+    outages = outages_of(timeline)
     found = []
     for partition, owners in owned.items():
         for before, after in itertools.pairwise(owners):
@@ -262,6 +269,8 @@ def _handovers(timeline: Timeline, owned: Mapping[str, Sequence[Span]]) -> list[
             gap_ms: float | None = None
             rests: Rests = "exact"
             start_ms = before.end_ms
+            waited = 0
+            is_outage = False
             if place not in elsewhere:
                 end_ms = after.start_ms
                 bound = None if before.text in timeline.writers else bounds.get(place)
@@ -269,15 +278,36 @@ def _handovers(timeline: Timeline, owned: Mapping[str, Sequence[Span]]) -> list[
                     rests = "at least"
                     if bound.since_ms is not None and bound.until_ms is not None:
                         start_ms, end_ms, rests = bound.since_ms, bound.until_ms, "at most"
-                gap_ms = _with_members(empty, start_ms, end_ms)
+                out = [each for each in outages if start_ms < each.end_ms and each.start_ms < end_ms]
+                out = [each for each in out if partition in each.waited]
+                is_outage = bool(out)
+                gap_ms = _with_members(empty, start_ms, end_ms) + sum(
+                    min(each.end_ms, end_ms) - max(each.start_ms, start_ms) for each in out
+                )
+                if bound is not None:
+                    waited = bound.waited(after.start_ms, unread_ms=after.start_ms - before.end_ms)
             got_ms = None if after.text in timeline.writers else after.start_ms
-            found.append(Handover(partition, before.end_ms, before.text, after.text, gap_ms, rests, start_ms, got_ms))
+            found.append(
+                Handover(
+                    partition,
+                    before.end_ms,
+                    before.text,
+                    after.text,
+                    gap_ms,
+                    rests,
+                    start_ms,
+                    got_ms,
+                    waited=waited,
+                    is_outage=is_outage,
+                )
+            )
     return found
 
 
-def _empty(timeline: Timeline) -> list[Span]:
-    """When the group had no members, as its coordinator says: nothing is supposed to be read then."""
-    return [span for span in timeline.states if timeline.coordinated and span.text in _NO_MEMBERS]
+def _quiet_ms(timeline: Timeline) -> float:
+    """How long the group had no members, and nothing is known to have waited."""
+    empty = sum(span.end_ms - span.start_ms for span in empty_spans(timeline))
+    return empty - sum(each.ms for each in outages_of(timeline))
 
 
 def _with_members(empty: Sequence[Span], start_ms: float, end_ms: float) -> float:
@@ -304,9 +334,15 @@ def _with_others(timeline: Timeline, owned: Mapping[str, Sequence[Span]]) -> set
 
 
 def _notes(timeline: Timeline, handovers: Iterable[Handover]) -> list[str]:
+    notes = []
+    if timeline.backwards_ms:
+        notes.append(
+            f"the log's times run backwards, by up to {timeline.backwards_ms / 1000:,.1f} s: who owned what then, "
+            "and for how long, is not certain. A log of an older groups record --from now does that: record it again"
+        )
     if timeline.coordinated:
-        return []
-    notes = [
+        return notes
+    notes += [
         "there is no coordinator's log (kip848 groups record writes one): epochs and rebalances are those that members "
         "saw, with the delay of their heartbeats"
     ]

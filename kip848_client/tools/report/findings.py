@@ -14,15 +14,17 @@ from typing import Final, Literal, TypeAlias, TypeVar
 import msgspec
 
 from kip848_client.common.plain_text import counted
-from kip848_client.tools.report.causes import MOVE_MS, NAMED, Story, between, cause_of, named
+from kip848_client.tools.report.causes import MOVE_MS, NAMED, Cause, Story, between, cause_of, named
 from kip848_client.tools.report.figures import Figures, Handover, Rebalance, Rests, figures_of, handovers_of, owners_of
 from kip848_client.tools.report.lanes import natural
 from kip848_client.tools.report.lives import Departure
+from kip848_client.tools.report.outages import outages_of
+from kip848_client.tools.report.periods import clock
 from kip848_client.tools.report.summary import duration
 from kip848_client.tools.report.timeline import Timeline
 
 Kind: TypeAlias = Literal[
-    "no reader", "stand-still", "died", "no members", "never acknowledged", "flapping", "many rebalances",
+    "outage", "no reader", "stand-still", "died", "no members", "never acknowledged", "flapping", "many rebalances",
     "slow revocation", "static expired", "switch", "deploy",
 ]  # fmt: skip
 KINDS: Final[tuple[Kind, ...]] = Kind.__args__  # type: ignore[attr-defined]
@@ -38,7 +40,7 @@ FLAPS_A_DAY: Final = 6
 MANY_AN_HOUR: Final = 10
 WHICH_MAX: Final = 100
 _STOPPED_MS: Final = 10_000.0
-"""A group that had no members for less than this at the end of the log may be in a restart."""
+"""A group that had no members for less than this may be in a restart."""
 _HOUR_MS: Final = 3_600_000
 _DAY_MS: Final = 24 * _HOUR_MS
 _AGAIN_MS: Final = 600_000.0
@@ -73,7 +75,10 @@ class Finding(msgspec.Struct, frozen=True):
     @property
     def badness(self) -> tuple[int, float]:
         """Sort key: the worst comes first."""
-        return KINDS.index(self.kind), -(self.ms or 0.0) * max(1, self.partitions)
+        kind: Kind = self.kind
+        if kind == "outage" and (self.ms or 0.0) < _STOPPED_MS:
+            kind = "stand-still"  # members that were started again, all of them at once
+        return KINDS.index(kind), -(self.ms or 0.0) * max(1, self.partitions)
 
 
 def findings_of(
@@ -86,7 +91,8 @@ def findings_of(
     """
     rebalances = (figures or figures_of(timeline)).rebalances
     story = Story(timeline)
-    still = [*_stand_stills(timeline, story, rebalances, handovers_of(timeline) if handovers is None else handovers)]
+    handovers = handovers_of(timeline) if handovers is None else handovers
+    still = [*_outages(timeline, story, handovers), *_stand_stills(timeline, story, rebalances, handovers)]
     return worst_first(
         [
             *_without_owner(timeline),
@@ -129,10 +135,48 @@ def worst_first(findings: Iterable[Finding]) -> list[Finding]:
 # --- stand-stills
 
 
+def _outages(timeline: Timeline, story: Story, handovers: Sequence[Handover]) -> Iterator[Finding]:
+    """The whole group had no members while records waited for them."""
+    for out in outages_of(timeline):
+        if out.ms < STILL_MS:
+            continue
+        which = sorted(out.waited, key=natural)
+        last = between(story.departures, 0.0, out.start_ms, key=lambda each: each.at_ms)
+        together = [each for each in last if out.start_ms - each.at_ms <= _STOPPED_MS]
+        cause = story.cause_of(together) if together else Cause("", (), "")
+        unread_ms = max(
+            (
+                each.gap_ms or 0.0
+                for each in handovers
+                if each.is_outage
+                and each.left_ms <= out.start_ms
+                and each.since_ms + (each.gap_ms or 0.0) >= out.end_ms
+            ),
+            default=0.0,
+        )
+        longer = unread_ms - out.ms >= STILL_MS
+        yield Finding(
+            kind="outage",
+            group_id=timeline.group_id,
+            start_ms=out.start_ms,
+            ms=out.ms,
+            rests="exact",
+            partitions=len(which),
+            why=cause.why,
+            who=cause.who,
+            text=f"the group had no member for {duration(out.ms)}, and at least "
+            f"{counted(sum(out.waited.values()), 'record')} waited in {len(which):,} of "
+            f"{counted(len(timeline.partitions), 'partition')}; back at {clock(out.end_ms)}"
+            + (f", and unread for up to {duration(unread_ms)}" if longer else "")
+            + (f"; before: {cause.text}" if cause.text else ""),
+            which=which[:WHICH_MAX],
+        )
+
+
 def _stand_stills(
     timeline: Timeline, story: Story, rebalances: Sequence[Rebalance], handovers: Sequence[Handover]
 ) -> Iterator[Finding]:
-    long = [each for each in handovers if each.gap_ms is not None and each.gap_ms >= STILL_MS]
+    long = [each for each in handovers if each.gap_ms is not None and each.gap_ms >= STILL_MS and not each.is_outage]
     for together in _overlapping(long):
         longest = max(together, key=lambda each: each.gap_ms or 0.0)
         which = sorted({each.partition for each in together}, key=natural)

@@ -7,8 +7,10 @@ calls `drain` now and then: what only pictures need is removed, and periods of o
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, Literal, Protocol
+
+from msgspec.structs import replace
 
 from kip848_client.journal import JournalEvent, JsonValue
 from kip848_client.tools.report.changes import ChangeTracker
@@ -29,6 +31,10 @@ from kip848_client.tools.report.unread import CommitTracker
 
 AT_REST: Final = frozenset({"Stable", "Empty", "Dead"})
 """States of a group that is at rest."""
+BACKWARDS_MS: Final = 1_000.0
+"""Brokers' clocks differ by less."""
+_IN_ORDER: Final = frozenset({"offsets_committed", "group_epoch_bumped", "member_left"})
+"""Events that are dated when their records were written."""
 _CLASSIC_REBALANCE_BEGINS: Final = "PreparingRebalance"
 JOINS_NOT_SEEN: Final = "classic_rebalance (its join phase is not in the log)"
 """Reason of a rebalance that began earlier than the log says."""
@@ -70,6 +76,35 @@ def build_timelines(events: Iterable[JournalEvent]) -> list[Timeline]:
         for builder in builders.values() if event.group_id is None else [builders[event.group_id]]:
             builder.add(event)
     return [builder.finish(end_ms=max(end_ms, start_ms + 1)) for builder in builders.values()]
+
+
+class LogOrder:
+    """Notices whether the times of one file run backwards within a group.
+
+    The beginning of a classic generation is dated back on purpose.
+    """
+
+    def __init__(self) -> None:
+        self.backwards_ms: Final[dict[str, float]] = {}
+        """By group, where it is `BACKWARDS_MS` or more."""
+
+    def watch(self, events: Iterable[JournalEvent]) -> Iterator[JournalEvent]:
+        """Yield the events of a file."""
+        latest: dict[str, int] = {}
+        for event in events:
+            group_id = event.group_id
+            if group_id is not None and event.source == "coordinator":
+                before_ms = latest.setdefault(group_id, event.ts_ms)
+                if event.ts_ms >= before_ms:
+                    latest[group_id] = event.ts_ms
+                elif event.event in _IN_ORDER and before_ms - event.ts_ms >= BACKWARDS_MS:
+                    most_ms = max(self.backwards_ms.get(group_id, 0.0), before_ms - event.ts_ms)
+                    self.backwards_ms[group_id] = most_ms
+            yield event
+
+    def noted(self, timelines: Iterable[Timeline]) -> list[Timeline]:
+        """The timelines of these files."""
+        return [replace(each, backwards_ms=self.backwards_ms.get(each.group_id, 0.0)) for each in timelines]
 
 
 class _OpenSpans:
@@ -418,6 +453,8 @@ class LaneBuilder:
             rhythm = _rhythm(event) if event.fields.get("sampled") else None
             self._unread.committed(offsets, at_ms, rhythm=rhythm)
             self._lives.committed(who, at_ms, rhythm=rhythm)
+        elif isinstance(offsets, dict):
+            self._unread.reset(offsets)
         if not event.fields.get("sampled"):
             self._commit_ended(event, who, at_ms)
 

@@ -119,6 +119,7 @@ class Timeline(msgspec.Struct, frozen=True):
         bounds: changes of owner of which the coordinator does not know when the owner before stopped reading.
         writers: members that wrote logs themselves.
         coordinated: the log has the coordinator's side; without it epochs and states are inferred from clients.
+        backwards_ms: by how much the times of one file run backwards, at most; changes are in doubt then.
     """
 
     group_id: str
@@ -135,3 +136,4 @@ class Timeline(msgspec.Struct, frozen=True):
     lives: Lives = Lives()
     writers: frozenset[str] = frozenset()
     coordinated: bool = True
+    backwards_ms: float = 0.0

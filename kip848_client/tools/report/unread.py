@@ -30,6 +30,10 @@ from kip848_client.tools.report.lives import SESSION_MS_MAX, CommitTimes, Rhythm
 _SHARE: Final = 0.25
 """Records came all the time if the offset moved at this share of its usual speed, or faster."""
 _CATCHING_UP_MS: Final = 5_000.0
+_FIRST_COMMIT_MS: Final = 15_000.0
+"""An owner that finds records commits within this time, or within the usual one: librdkafka and Java do every 5 s."""
+_SLOW_START_MS: Final = 60_000.0
+"""... or within this one, after a long time, if it commits nothing before."""
 
 
 class Usual(msgspec.Struct, frozen=True):
@@ -61,6 +65,8 @@ class Bound(msgspec.Struct):
         moved_ms: the next owner's first commit that moved the offset; None if there was none.
         had_records: whether records came while it was unread.
         kept: the owner kept it in a rebalance in which members may stop reading; `left_ms` is the end of that.
+        offset: the last one that was committed before; None if the log has none.
+        moved_offset: the one of the commit at `moved_ms`.
     """
 
     partition: str
@@ -74,6 +80,8 @@ class Bound(msgspec.Struct):
     moved_ms: float | None = None
     had_records: bool = False
     kept: bool = False
+    offset: int | None = None
+    moved_offset: int | None = None
 
     @property
     def shows_a_gap(self) -> bool:
@@ -96,10 +104,30 @@ class Bound(msgspec.Struct):
             return self.first_ms if self.first_ms == self.moved_ms else None
         return self.first_ms if self.first_ms - self.usual.at_ms <= SESSION_MS_MAX else None
 
+    def waited(self, got_ms: float, *, unread_ms: float) -> int:
+        """How many records waited, at least, for an owner that is counted since *got_ms*; 0 if no commit says so.
+
+        Its first commit that moves the offset tells, if it comes soon; else it may be of records that came later. What
+        usually comes until such a commit is left out.
+
+        Args:
+            unread_ms: how long the partition had no counted owner before.
+        """
+        if self.offset is None or self.moved_offset is None or self.moved_ms is None:
+            return 0
+        soon_ms = max(_FIRST_COMMIT_MS, 0.0 if self.usual is None else self.usual.unusual_ms)
+        if self.first_ms == self.moved_ms:
+            soon_ms = max(soon_ms, min(unread_ms, _SLOW_START_MS))
+        after_ms = self.moved_ms - got_ms
+        if after_ms > soon_ms:
+            return 0
+        came = 0 if self.usual is None else self.usual.per_ms * max(0.0, after_ms)
+        return max(0, round(self.moved_offset - self.offset - came))
+
     def moved(self, offset: int, at_ms: float) -> bool:
         """The next owner moved the offset; whether this bound is complete."""
         if self.moved_ms is None:
-            self.moved_ms = at_ms
+            self.moved_ms, self.moved_offset = at_ms, offset
         if self.usual is None:
             return True
         lasted_ms = at_ms - self.usual.at_ms
@@ -151,7 +179,7 @@ class _Place:
         usual = self.end()
         if seen and self.is_sampled:
             usual = None  # the last commit before it is not in the log
-        return Bound(partition, at_ms, seen, self.last_ms, rested, read_ms, usual, kept=kept)
+        return Bound(partition, at_ms, seen, self.last_ms, rested, read_ms, usual, kept=kept, offset=self.offset)
 
     def end(self) -> Usual | None:
         """Forget the owner's commits; return how often and how fast the partition's offset usually moves."""
@@ -194,6 +222,19 @@ class CommitTracker:
                     if bound.kept and bound.shows_a_gap:
                         self.bounds.append(bound)
             place.at_ms = place.last_ms = at_ms
+
+    def reset(self, offsets: Mapping[str, object]) -> None:
+        """Somebody who is no member committed *offsets*: what was skipped did not wait."""
+        for partition, offset in offsets.items():
+            place = self._places.get(partition)
+            if place is None or not isinstance(offset, int):
+                continue
+            place.offset = offset
+            bound = self._waiting.get(partition)
+            if bound is not None and bound.moved_ms is None:
+                bound.offset = offset
+                if bound.usual is not None:
+                    bound.usual = msgspec.structs.replace(bound.usual, offset=offset)
 
     def kept(self, partition: str, at_ms: float, *, owned_ms: float | None) -> None:
         """A rebalance of a classic group ended, in which a partition kept its owner."""

@@ -1,0 +1,83 @@
+"""Outages of a whole group: it had no members while records waited, and came back.
+
+Whether a group was meant to be empty is not in a log. A group in which nothing waited, or which has not come back, was
+no outage.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from kip848_client.tools.report.timeline import Span, Timeline
+from kip848_client.tools.report.unread import Bound
+
+_NO_MEMBERS: Final = frozenset({"Empty", "Dead"})
+
+
+class Outage(msgspec.Struct, frozen=True):
+    """From the end of a group's last member until another one joined.
+
+    Args:
+        waited: partition -> how many records waited there, at least; those in which none did are left out.
+    """
+
+    start_ms: float
+    end_ms: float
+    waited: Mapping[str, int]
+
+    @property
+    def ms(self) -> float:
+        """How long it lasted."""
+        return self.end_ms - self.start_ms
+
+
+def empty_spans(timeline: Timeline) -> list[Span]:
+    """When the group had no members, as its coordinator says; deleted and made again counts as one time."""
+    found: list[Span] = []
+    for span in timeline.states:
+        if not timeline.coordinated or span.text not in _NO_MEMBERS:
+            continue
+        if found and found[-1].end_ms >= span.start_ms:
+            found[-1] = Span(found[-1].start_ms, max(found[-1].end_ms, span.end_ms), "Empty")
+        else:
+            found.append(span)
+    return found
+
+
+def outages_of(timeline: Timeline) -> list[Outage]:
+    """The outages of one group, in order of time."""
+    empty = [span for span in empty_spans(timeline) if span.end_ms < timeline.end_ms]
+    if not empty:
+        return []
+    bounds: defaultdict[str, list[Bound]] = defaultdict(list)
+    for bound in timeline.bounds:
+        bounds[bound.partition].append(bound)
+    found = []
+    for span in empty:
+        waited = {}
+        for lane in timeline.partitions:
+            over = _over(bounds[lane.partition], span)
+            if over is None:
+                continue
+            after = bisect.bisect_left(lane.held, span.end_ms, key=lambda each: each.start_ms)
+            got_ms = lane.held[after].start_ms if after < len(lane.held) else span.end_ms
+            records = over.waited(got_ms, unread_ms=span.end_ms - span.start_ms)
+            if records:
+                waited[lane.partition] = records
+        if waited:
+            found.append(Outage(span.start_ms, span.end_ms, waited))
+    return found
+
+
+def _over(bounds: Sequence[Bound], span: Span) -> Bound | None:
+    """The bound that begins before a time and ends after it; of several owners only one may have read."""
+    index = bisect.bisect_right(bounds, span.start_ms, key=lambda each: each.left_ms) - 1
+    for bound in reversed(bounds[: index + 1]):
+        if bound.moved_ms is not None:
+            return bound if bound.moved_ms >= span.end_ms else None
+    return None
