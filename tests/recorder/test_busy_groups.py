@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from kip848_client.cli import main
 from kip848_client.journal import read_journal
 from kip848_client.tools.recorder import RawRecord, Recorder
 from kip848_client.tools.watching import groups_watch
+from kip848_client.tools.watching.offsets_reader import OffsetsReader
 from kip848_client.wire.messages.group_records import (
     ConsumerGroupMemberMetadataKey,
     ConsumerGroupMemberMetadataValue,
@@ -58,6 +60,44 @@ def test_a_log_ends_where_the_topic_ended_at_the_start(busy_broker: EmbeddedBrok
         out = tmp_path / f"{since}.jsonl"
         assert main([*command, "--out", str(out), "--from", since]) == 0
         assert "member_joined" in [event.event for event in read_journal(out)]
+
+
+def test_what_happens_while_the_history_is_read_is_later_than_the_groups_as_they_were(
+    kip848_broker: EmbeddedBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With 45 s to read, groups had members from then on that had left before: outages of 92 s were told as 3.6 s."""
+    kip848_broker.topics.create("orders", partitions=2)
+    one = member(kip848_broker, "one")
+    settle(kip848_broker, one)
+    read_to_end, read = OffsetsReader.read_to_end, OffsetsReader.read
+
+    def slowly(reader: OffsetsReader, *, patience_s: float) -> Iterator[RawRecord | int]:
+        yield from read_to_end(reader, patience_s=patience_s)
+        one.close()
+        left_ms = time.time_ns() // 1_000_000
+        wait_until(lambda: time.time_ns() // 1_000_000 > left_ms)
+
+    def read_once(reader: OffsetsReader, *, wait_s: float) -> Iterator[RawRecord | int]:
+
+        def has_come() -> bool:
+            seen.extend(read(reader, wait_s=wait_s))
+            return bool(seen)
+
+        wait_until(has_come)
+        yield from [each for each in seen if not isinstance(each, int)] + [0]
+        raise KeyboardInterrupt
+
+    seen: list[RawRecord | int] = []
+    monkeypatch.setattr(OffsetsReader, "read_to_end", slowly)
+    monkeypatch.setattr(OffsetsReader, "read", read_once)
+    out = tmp_path / "now.jsonl"
+    assert (
+        main(["groups", "record", "--bootstrap", kip848_broker.bootstrap_servers, "--from", "now", "--out", str(out)])
+        == 0
+    )
+    events = list(read_journal(out))
+    assert "member_left" in [event.event for event in events]
+    assert [event.ts_ms for event in events] == sorted(event.ts_ms for event in events)
 
 
 @pytest.mark.parametrize("long_history", [False, True])

@@ -161,7 +161,11 @@ class GroupMetrics:
             track.unread = len(track.view.free)
 
     def begin(self, *, now_ms: int) -> None:
-        """The groups' history has been read: count from now on."""
+        """The groups' history has been read: count from here on.
+
+        Args:
+            now_ms: when the history ended, which is before it had been read.
+        """
         self.is_live = True
         for track in self.groups.values():
             track.counted_ms, track.unread = now_ms, len(track.view.free)

@@ -154,7 +154,7 @@ class Exporter:
         for item in self._reader.read_to_end(patience_s=max(10.0, self._timeout_s)):
             self._take(item)
         with self._lock:
-            self._metrics.begin(now_ms=_now_ms())
+            self._metrics.begin(now_ms=self._reader.began_ms)
 
     def turn(self) -> None:
         """Take the records that wait, and ask for the ends of topics if that is due."""

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TextIO
 
+from msgspec.structs import replace
+
 from kip848_client.admin import Admin
 from kip848_client.cli.shared.properties import reach, read_properties
 from kip848_client.common.plain_text import counted, printable
@@ -79,9 +81,17 @@ def run(arguments: argparse.Namespace) -> int:
 class _Sink:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
+        self._least_ms = 0
+
+    def not_before(self, least_ms: int) -> None:
+        """Give events from now on no earlier time, even if a broker's clock is behind this one's."""
+        self._least_ms = least_ms
 
     def __call__(self, events: Iterable[JournalEvent]) -> None:
-        lines = [event.to_json() for event in events]
+        lines = [
+            (event if event.ts_ms >= self._least_ms else replace(event, ts_ms=self._least_ms)).to_json()
+            for event in events
+        ]
         if lines:
             self._stream.write("\n".join(lines) + "\n")
 
@@ -117,7 +127,9 @@ def _record(reader: OffsetsReader, recorder: Recorder, write: _Sink, arguments: 
                 write.flush()
                 flush_at_s = time.monotonic() + _FLUSH_EVERY_S
     if silent:
-        write(recorder.snapshot(ts_ms=time.time_ns() // 1_000_000))
+        # As the groups were where the history ended, and not where it had been read: what came meanwhile follows.
+        write(recorder.snapshot(ts_ms=reader.began_ms))
+        write.not_before(reader.began_ms)
     write.flush()
     while not arguments.no_follow:
         for item in reader.read(wait_s=_TURN_S):

@@ -78,6 +78,8 @@ class OffsetsReader:
             self.partitions: Final = tuple(sorted(wanted or metadata.partitions))
             if not count:
                 raise error_for_code(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {TOPIC}")
+            self.began_ms: Final = time.time_ns() // 1_000_000
+            """A time that no record behind the ends is from before, by this machine's clock."""
             self._ends = self._ask_for_ends(conf, timeout_s=timeout_s)
             self._plane.assign([TopicPartition(TOPIC, number, OFFSET_BEGINNING) for number in self.partitions])
         except KafkaException as error:
