@@ -101,7 +101,7 @@ def handover() -> None:
         16, y, "Apache Kafka 4.3.1, four members, 24 partitions, heartbeats every 5 s. Shorter is better.", "small"
     )
     drawing.text(
-        16, y + 18, "* range stops all 24 partitions at each change, and moves more of them.",
+        16, y + 18, "* With range every member gives up all its partitions; 10 of the 24 move, with the others 4.",
         "small",
     )  # fmt: skip
     drawing.save("handover.svg")

@@ -62,7 +62,7 @@ def test_we_declare_what_kafka_does(case: Case, definitions: dict[tuple[int, str
 
 def test_the_document_names_every_api_of_kafka(definitions: dict[tuple[int, str], Definition]) -> None:
     """Nobody should have to try whether the embedded broker serves what a tool needs."""
-    document = (Path(__file__).parents[2] / "docs" / "coordinator.md").read_text(encoding="utf-8")
+    document = (Path(__file__).parents[2] / "docs" / "broker.md").read_text(encoding="utf-8")
     names = {
         definition["name"].removesuffix("Request")
         for (_, kind), definition in definitions.items()

@@ -8,7 +8,7 @@ from pathlib import Path
 from kip848_client.testing.broker.apis import load_apis
 from kip848_client.wire.api_keys import ApiKey
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "coordinator.md"
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "broker.md"
 
 
 def test_the_table_of_served_apis_is_what_the_code_serves() -> None:

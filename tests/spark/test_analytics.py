@@ -312,7 +312,7 @@ def test_a_table_that_is_kept_outlives_an_executor(
 
 def test_the_tables_are_documented() -> None:
     """The page says what is in each folder, and in each column."""
-    page = (Path(__file__).parents[2] / "docs" / "report-tables.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "report.md").read_text(encoding="utf-8")
     rows = {name: line for name in TABLES for line in page.splitlines() if line.startswith(f"| `{name}` |")}
     assert [name for name, told in TABLES.items() if not rows[name].startswith(f"| `{name}` | {told} |")] == []
     columns = {name: set(re.findall(r"`(\w+)`", rows[name])) for name in FIGURE_TABLES}
