@@ -12,7 +12,7 @@ from kip848_client.cli import main
 from kip848_client.journal import JournalEvent, JsonValue
 from kip848_client.tools.report import build_timelines
 from kip848_client.tools.report.figures import handovers_of
-from kip848_client.tools.report.findings import Finding, at_rest, findings_of
+from kip848_client.tools.report.findings import Finding, at_rest, findings_of, findings_of_all
 from tests.report.logs import bumped, counted, group_became, said
 
 
@@ -118,6 +118,59 @@ def test_the_same_member_that_is_back_was_too_slow_between_two_polls() -> None:
         "late poll",
         "a-client (10.0.0.1) was too slow between two polls, and came back after 5.00 s",
     )
+
+
+def test_the_same_member_whose_commits_are_too_far_apart_hung_or_was_late() -> None:
+    """A process that was stopped for 17 s, with a session of 10 s, "was too slow between two polls"."""
+    events = _a_death(last_commit_ms=8_000)
+    events = [each for each in events if each.event != "offsets_committed" or each.ts_ms > 20_000]
+    events[4:4] = [committed(at, "a", 0, 1) for at in (300, 5_300, 10_300)]
+    (finding,) = _found(*events, joined(27_000, "a"))
+    assert (finding.why, finding.text.partition(": ")[2]) == (
+        "hung or late",
+        "a-client (10.0.0.1) hung, lost its connection or was too slow between two polls (silent for 9.70 s before), "
+        "and came back after 7.00 s",
+    )
+
+
+def test_a_member_that_had_not_read_for_long_before_it_was_started_again_was_stuck() -> None:
+    """After 90 s without a reader, the sentence named the restart of 3.7 s."""
+    again = msgspec.structs.replace(joined(113_700, "a2"), client_id="a-client")
+    (finding,) = _found(
+        *(joined(0, "a"), joined(0, "b"), counted(0, "a", 0), counted(0, "b", 1), group_became(0, "Stable")),
+        *(committed(at, "a", 0) for at in range(1_000, 20_001, 1_000)),
+        *(
+            said(at, "offsets_committed", "a", source="coordinator", offsets={"t-0": 20_000})
+            for at in (60_000, 109_900)
+        ),
+        *(left(110_000, "a"), group_became(110_000, "Reconciling"), counted(110_000, "b", 1)),
+        *(again, counted(113_700, "a2", 0), group_became(113_700, "Stable"), committed(114_000, "a2", 0)),
+    )
+    assert finding.why == "stuck"
+    assert finding.text == (
+        "1 of 2 partitions (t-0) had no reader for at most 95.00 s: their owner had them for 90.00 s without "
+        "committing anything new; then a-client (10.0.0.1) was started again, after 3.70 s"
+    )
+
+
+def test_a_client_that_flaps_before_a_deploy_is_flapping() -> None:
+    """It had gone eight times, and the deploy a minute later was all that was said."""
+    events = [*(joined(0, name, f"/10.0.0.{number}") for number, name in enumerate("abc")), group_became(0, "Stable")]
+
+    def restarts(name: str, number: int, at_ms: int, *, old: str, new: str) -> list[JournalEvent]:
+        back = msgspec.structs.replace(joined(at_ms + 2_000, new, f"/10.0.0.{number}"), client_id=f"{name}-client")
+        return [msgspec.structs.replace(left(at_ms, old, "leave"), client_id=f"{name}-client"), back]
+
+    ids = ["a", *(f"a{count}" for count in range(9))]
+    for count in range(8):
+        events += restarts("a", 0, 10_000 + 20_000 * count, old=ids[count], new=ids[count + 1])
+    for number, name in enumerate("bca"):
+        old = ids[8] if name == "a" else name
+        events += restarts(name, "abc".index(name), 240_000 + 20_000 * number, old=old, new=f"{name}-new")
+    found = {each.kind: each for each in _found(*events)}
+    assert list(found["flapping"].who) == ["a-client (10.0.0.0)"]
+    assert found["flapping"].text.startswith("a-client (10.0.0.0) went 9 times in")
+    assert list(found["deploy"].who) == ["b-client (10.0.0.1)", "c-client (10.0.0.2)"]
 
 
 @pytest.mark.parametrize(("poll_ms", "why"), [(30_000, "hung"), (12_000, "late poll")])
@@ -487,3 +540,31 @@ def test_static_membership_is_played_for_a_deploy(tmp_path: Path, capsys: pytest
     assert "orders, if its members restart one by one (a group on KIP-848 of 2 members" in told
     moved = dict(re.findall(r"  (\S[\w=,]+) +one partition unread for .*, (\d+) moved", told))
     assert moved["static=yes"] == moved["heartbeat=1000,static=yes"] == "0"
+
+
+@pytest.mark.parametrize(("waited", "paused", "found"), [(True, 4, 1), (False, 4, 0), (True, 2, 0)])
+def test_groups_that_stop_committing_at_the_same_second_are_told_as_one(waited: bool, paused: int, found: int) -> None:
+    """Nine groups without a commit for 10 s were no finding: nobody lost a partition.
+
+    If no records came meanwhile, or most of the groups went on, nothing is said.
+    """
+    events = []
+    for number in range(4):
+        begin, end = (30_000, 40_000) if number < paused else (0, 0)
+        offset = 0
+        for at in range(0, 60_001, 500):
+            if begin < at + number * 10 < end:
+                offset += 50 if waited else 0
+                continue
+            offset += 50
+            events.append(
+                msgspec.structs.replace(
+                    said(at + number * 10, "offsets_committed", "a", source="coordinator", offsets={"t-0": offset}),
+                    group_id=f"g{number}",
+                )
+            )
+    together = [each for each in findings_of_all(build_timelines(events)) if each.kind == "all groups"]
+    assert len(together) == found
+    for each in together:
+        assert (each.start_ms, each.ms) == (30_000, 10_000)
+        assert each.text.startswith("4 of 4 groups that commit stopped at once, and none committed for at least")

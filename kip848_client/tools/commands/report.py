@@ -26,7 +26,7 @@ from kip848_client.common.plain_text import counted, printable
 from kip848_client.errors import ConfigError, Kip848Error, join_names
 from kip848_client.journal import read_journal
 from kip848_client.tools.report import Figures, Timeline, build_timelines, figures_of
-from kip848_client.tools.report.findings import Finding, at_rest, findings_of, worst_first
+from kip848_client.tools.report.findings import Finding, at_rest, findings_of_all
 from kip848_client.tools.report.html import render_html
 from kip848_client.tools.report.lanes import LogOrder
 from kip848_client.tools.report.periods import clock, compare_periods, is_date, parse_period
@@ -96,7 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise
         raise Kip848Error(f"the picture cannot be written: {error}") from error
     figures = [figures_of(timeline) for timeline in timelines]
-    findings = worst_first(chain.from_iterable(findings_of(timeline) for timeline in timelines))
+    findings = findings_of_all(timelines)
     if arguments.json:
         plain: dict[str, object] = {"findings": findings, "groups": [each.to_plain() for each in figures]}
         print(to_json(plain | {"what_if": list(_savings(timelines, findings))} if arguments.what_if else plain))

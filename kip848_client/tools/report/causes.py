@@ -21,7 +21,9 @@ _AGAIN_MS: Final = 600_000.0
 MOVE_MS: Final = 10_000.0
 """How long before a stand-still a coordinator that moved may have caused it."""
 NAMED: Final = 3
-_WORST: Final = ("died", "hung", "late poll", "restart", "left", "")
+_WORST: Final = ("died", "hung", "hung or late", "late poll", "stuck", "restart", "left", "")
+_BY_THEMSELVES: Final = frozenset({"restart", "deploy", "left", ""})
+"""Causes that do not explain why a member had been silent before."""
 _POLL_SHARE: Final = 0.9
 """A member whose last commit was so much of max.poll.interval.ms before it went had not polled since."""
 _SESSION_SHARE: Final = 0.5
@@ -55,7 +57,7 @@ def cause_of(story: Story, together: Sequence[Handover], rebalances: Sequence[Re
     until_ms = max(each.since_ms + (each.gap_ms or 0.0) for each in together)
     moved = bool(between(story.moves_ms, start_ms - MOVE_MS, until_ms, key=float))
     if gone:
-        return _with_move(story.cause_of(gone), moved=moved)
+        return _with_move(_with_idleness(story.cause_of(gone), together), moved=moved)
     if moved:
         return Cause("coordinator moved", (), "the coordinator moved, or began again")
     slow = [
@@ -81,6 +83,16 @@ def cause_of(story: Story, together: Sequence[Handover], rebalances: Sequence[Re
     why = reasons[0].partition(" (")[0].replace("_", " ")
     joined = between(story.arrivals, last.start_ms, end_ms, key=_at_ms)
     return story.joined(joined) if joined and why == "member joined" else Cause(why, (), why)
+
+
+def _with_idleness(cause: Cause, together: Sequence[Handover]) -> Cause:
+    """A member that had stopped reading long before it went: that it was started again is not why."""
+    longest = max(together, key=lambda each: each.idle_ms or 0.0)
+    idle_ms = longest.idle_ms or 0.0
+    if cause.why not in _BY_THEMSELVES or idle_ms < (longest.gap_ms or 0.0) / 2:
+        return cause
+    text = f"their owner had them for {duration(idle_ms)} without committing anything new; then {cause.text}"
+    return Cause("stuck", cause.who, text)
 
 
 def _with_move(cause: Cause, *, moved: bool) -> Cause:
@@ -171,7 +183,12 @@ class Story:
             )
         if back is not None and is_same:
             again = duration(back.at_ms - gone.at_ms)
-            return Cause("late poll", (name,), f"{name} was too slow between two polls, and came back after {again}")
+            if known == "left":
+                text = f"{name} was too slow between two polls, and came back after {again}"
+                return Cause("late poll", (name,), text)
+            # Its commits are too far apart to tell a session that ended from a poll that was late.
+            text = f"{name} hung, lost its connection or was too slow between two polls"
+            return Cause("hung or late", (name,), f"{text}{silent and f' ({silent})'}, and came back after {again}")
         if back is not None:
             return Cause("restart", (name,), f"{name} was started again, after {duration(back.at_ms - gone.at_ms)}")
         if known == "left":
@@ -240,6 +257,8 @@ class Story:
                 if first >= noted or not self.deploys:
                     self.deploys.append([])
                 for gone, back in again[max(first, noted) : index + 1]:
+                    if clients[gone.client] > _FLAPS:
+                        continue  # it comes and goes by itself, whatever is done to the others
                     found |= {(gone.at_ms, gone.who), (back.at_ms, back.who)}
                     self.deploys[-1].append((gone, back))
                 noted = index + 1

@@ -91,6 +91,7 @@ class Handover(msgspec.Struct, frozen=True):
         got_ms: when the next owner is counted from; None if it wrote a log itself.
         waited: how many records waited meanwhile, at least; 0 if commits do not say so.
         is_outage: the whole group had no members meanwhile.
+        idle_ms: how long no commit had moved it before its owner gave it up, if that is unusual and records waited.
     """
 
     partition: str
@@ -103,6 +104,7 @@ class Handover(msgspec.Struct, frozen=True):
     got_ms: float | None = None
     waited: int = 0
     is_outage: bool = False
+    idle_ms: float | None = None
 
     @property
     def moved(self) -> bool:
@@ -271,6 +273,7 @@ def _handovers(timeline: Timeline, owned: Mapping[str, Sequence[Span]]) -> list[
             start_ms = before.end_ms
             waited = 0
             is_outage = False
+            idle_ms: float | None = None
             if place not in elsewhere:
                 end_ms = after.start_ms
                 bound = None if before.text in timeline.writers else bounds.get(place)
@@ -286,6 +289,7 @@ def _handovers(timeline: Timeline, owned: Mapping[str, Sequence[Span]]) -> list[
                 )
                 if bound is not None:
                     waited = bound.waited(after.start_ms, unread_ms=after.start_ms - before.end_ms)
+                    idle_ms = bound.idle_ms
             got_ms = None if after.text in timeline.writers else after.start_ms
             found.append(
                 Handover(
@@ -299,6 +303,7 @@ def _handovers(timeline: Timeline, owned: Mapping[str, Sequence[Span]]) -> list[
                     got_ms,
                     waited=waited,
                     is_outage=is_outage,
+                    idle_ms=idle_ms,
                 )
             )
     return found

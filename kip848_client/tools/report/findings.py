@@ -19,13 +19,14 @@ from kip848_client.tools.report.figures import Figures, Handover, Rebalance, Res
 from kip848_client.tools.report.lanes import natural
 from kip848_client.tools.report.lives import Departure
 from kip848_client.tools.report.outages import outages_of
+from kip848_client.tools.report.pauses import pauses_together
 from kip848_client.tools.report.periods import clock
 from kip848_client.tools.report.summary import duration
 from kip848_client.tools.report.timeline import Timeline
 
 Kind: TypeAlias = Literal[
-    "outage", "no reader", "stand-still", "died", "no members", "never acknowledged", "flapping", "many rebalances",
-    "slow revocation", "static expired", "switch", "deploy",
+    "all groups", "outage", "no reader", "stand-still", "died", "no members", "never acknowledged", "flapping",
+    "many rebalances", "slow revocation", "static expired", "switch", "deploy",
 ]  # fmt: skip
 KINDS: Final[tuple[Kind, ...]] = Kind.__args__  # type: ignore[attr-defined]
 """From the worst to the least."""
@@ -111,6 +112,33 @@ def findings_of(
             ),
         ]
     )
+
+
+def findings_of_all(timelines: Sequence[Timeline]) -> list[Finding]:
+    """Everything that went wrong in these groups, and in many of them at once, worst first."""
+    found = [each for timeline in timelines for each in findings_of(timeline)]
+    return worst_first([*_all_at_once(timelines), *found])
+
+
+def _all_at_once(timelines: Sequence[Timeline]) -> Iterator[Finding]:
+    """Times in which most groups committed nothing: what they share is the first question."""
+    for together in pauses_together({each.group_id: each.pauses for each in timelines}):
+        ms = together.end_ms - together.start_ms
+        if ms < STILL_MS:
+            continue
+        yield Finding(
+            kind="all groups",
+            group_id=together.group_ids[0],
+            start_ms=together.start_ms,
+            ms=ms,
+            rests="at least",
+            partitions=0,
+            why="",
+            who=(),
+            text=f"{len(together.group_ids):,} of {counted(together.groups, 'group')} that commit stopped at once, and "
+            f"none committed for at least {duration(ms)} while records waited ({named(together.group_ids)}): look "
+            "first at what they share, such as brokers, network, machines or a database",
+        )
 
 
 def at_rest(timelines: Sequence[Timeline], findings: Sequence[Finding]) -> list[str]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import html
-import itertools
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
 
 from kip848_client.common.json_text import to_json
 from kip848_client.tools.report.figures import figures_of
-from kip848_client.tools.report.findings import at_rest, findings_of, worst_first
+from kip848_client.tools.report.findings import at_rest, findings_of_all
 from kip848_client.tools.report.timeline import Span, Timeline
 
 
@@ -21,7 +20,7 @@ def render_html(timelines: Sequence[Timeline]) -> str:
     """
     title = "Groups " + ", ".join(timeline.group_id for timeline in timelines)
     data = to_json([_plain(timeline) for timeline in timelines])
-    findings = worst_first(itertools.chain.from_iterable(findings_of(timeline) for timeline in timelines))
+    findings = findings_of_all(timelines)
     page = files(__package__).joinpath("page.html").read_text(encoding="utf-8")
     # From the last one to the first: a name may look like a placeholder, and stands behind those that are left.
     page = page.replace("__DATA__", _safe(data), 1).replace("__FINDINGS__", _safe(to_json(findings)), 1)

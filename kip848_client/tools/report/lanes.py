@@ -16,6 +16,7 @@ from kip848_client.journal import JournalEvent, JsonValue
 from kip848_client.tools.report.changes import ChangeTracker
 from kip848_client.tools.report.lives import Arrival, LifeTracker, Rhythm
 from kip848_client.tools.report.names import MemberNames
+from kip848_client.tools.report.pauses import PauseTracker
 from kip848_client.tools.report.timeline import (
     CommitEnd,
     CommitKey,
@@ -172,6 +173,7 @@ class LaneBuilder:
         self._hosts: dict[str, str] = {}
         self._unread = CommitTracker()
         self._lives = LifeTracker()
+        self._pauses = PauseTracker()
         self._is_classic = False
         self._generation_ms = 0.0
         self._revoking_since: dict[str, float] = {}
@@ -225,6 +227,7 @@ class LaneBuilder:
             changes=list(self._changes.finish()),
             bounds=self._unread.bounds,
             lives=self._lives.finish(),
+            pauses=self._pauses.finish(),
             writers=frozenset(self._writers),
             coordinated=self._inferred is None,
         )
@@ -453,6 +456,8 @@ class LaneBuilder:
             rhythm = _rhythm(event) if event.fields.get("sampled") else None
             self._unread.committed(offsets, at_ms, rhythm=rhythm)
             self._lives.committed(who, at_ms, rhythm=rhythm)
+            if rhythm is None:
+                self._pauses.committed(offsets, at_ms)
         elif isinstance(offsets, dict):
             self._unread.reset(offsets)
         if not event.fields.get("sampled"):

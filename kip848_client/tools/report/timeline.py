@@ -21,6 +21,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import msgspec
 
 from kip848_client.tools.report.lives import Lives
+from kip848_client.tools.report.pauses import Pauses
 from kip848_client.tools.report.unread import Bound
 
 MarkKind: TypeAlias = Literal["fault", "refusal", "failure", "life"]
@@ -120,6 +121,7 @@ class Timeline(msgspec.Struct, frozen=True):
         writers: members that wrote logs themselves.
         coordinated: the log has the coordinator's side; without it epochs and states are inferred from clients.
         backwards_ms: by how much the times of one file run backwards, at most; changes are in doubt then.
+        pauses: when none of its members committed; of a log that has all commits.
     """
 
     group_id: str
@@ -137,3 +139,4 @@ class Timeline(msgspec.Struct, frozen=True):
     writers: frozenset[str] = frozenset()
     coordinated: bool = True
     backwards_ms: float = 0.0
+    pauses: Pauses = Pauses()

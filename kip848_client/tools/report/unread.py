@@ -91,6 +91,14 @@ class Bound(msgspec.Struct):
         return self.moved_ms - self.usual.at_ms > self.usual.unusual_ms
 
     @property
+    def idle_ms(self) -> float | None:
+        """How long its owner had it without moving the offset, if that is unusual and records waited."""
+        if self.usual is None or not self.had_records:
+            return None
+        idle_ms = self.left_ms - self.usual.at_ms
+        return idle_ms if idle_ms > self.usual.unusual_ms else None
+
+    @property
     def since_ms(self) -> float | None:
         """A time after which the owner still read it; None if no commit says so."""
         return self.last_ms if self.last_ms is None or (self.rested and not self.had_records) else self.read_ms

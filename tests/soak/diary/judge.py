@@ -31,17 +31,17 @@ _AFTER_MS: Final = 3_000.0
 WHY: Final[Mapping[Act, tuple[frozenset[str], frozenset[str]]]] = {
     "kill": (frozenset({"died"}), frozenset()),
     # A classic member comes back under another id, like another process, so that the one before died.
-    "stop": (frozenset({"hung", "died"}), frozenset({"member joined"})),
+    "stop": (frozenset({"hung", "hung or late", "died"}), frozenset({"member joined"})),
     "leave": (frozenset({"left"}), frozenset()),
     "add": (frozenset({"member joined"}), frozenset()),
     "roll": (frozenset({"deploy"}), frozenset()),
     "grow": (frozenset({"topics changed"}), frozenset()),
-    "late": (frozenset({"late poll"}), frozenset({"member joined"})),
+    "late": (frozenset({"late poll", "hung or late"}), frozenset({"member joined"})),
     # In a classic group all wait for the member that joined, and its revocation is not in the records.
     "hold": (frozenset({"slow revocation", "member joined"}), frozenset()),
     "flap": (frozenset({"left", "restart", "member joined"}), frozenset({"left", "restart", "member joined"})),
     # On a busy machine the session of a member ends that was stopped for half of it only.
-    "pause": (frozenset({"hung", "died"}), frozenset({"member joined"})),
+    "pause": (frozenset({"hung", "hung or late", "died"}), frozenset({"member joined"})),
 }
 """Act -> the causes of what began with it, and further ones of what began when its member was back."""
 _KINDS: Final[Mapping[str, frozenset[Act]]] = {
@@ -119,7 +119,7 @@ def judge_group(
     verdict: Verdict, diary: Sequence[DiaryEntry], gaps: Sequence[Gap], findings: Sequence[Mapping[str, Any]]
 ) -> None:
     """Compare one group's findings with its diary."""
-    still = [each for each in findings if each["kind"] == "stand-still"]
+    still = [each for each in findings if each["kind"] in {"stand-still", "outage"}]
     for gap in gaps:
         if gap.ms < STILL_MS:
             continue
