@@ -39,7 +39,7 @@ Bug = Callable[[pytest.MonkeyPatch], object]
 
 def ignores_its_removal(patch: pytest.MonkeyPatch) -> None:
     """It was told that it is no member, and goes on."""
-    patch.setattr(GroupExit, "removed", lambda self: None)
+    patch.setattr(GroupExit, "removed", lambda self, why, **_: None)
 
 
 def keeps_what_it_gave_up(patch: pytest.MonkeyPatch) -> None:
