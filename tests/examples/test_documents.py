@@ -31,7 +31,6 @@ class Program(msgspec.Struct, frozen=True):
 
 
 TESTS = (
-    "client-side-assignors.md",
     "recipes.md",
     "security.md",
     "simulation.md",
@@ -54,9 +53,14 @@ PROGRAMS = {
         "assert set(broker.groups.committed('kitchen').values()) == {0}"
     ),
     "assignors.md": Program(
-        before=f"seen = []\ndef handle(message):\n    seen.append(message.value())\n    {STOP}\n"
-        "a_few_seconds_passed = lambda: True",
-        ends_by="KeyboardInterrupt",
+        after="conf = {'bootstrap.servers': 'localhost:9092', 'group.id': 'lags', 'group.protocol': 'classic',"
+        " 'auto.offset.reset': 'earliest'}\n"
+        "seen = []\n"
+        f"def handle(message):\n    seen.append(message.value())\n    {STOP}\n"
+        "try:\n    serve(conf, handle, lambda: True)\nexcept KeyboardInterrupt:\n    pass\n"
+        "test_my_assignor()\n"
+        "test_everything_is_assigned_evenly()\n"
+        "with EmbeddedBroker() as other:\n    test_a_group_with_an_assignor_of_its_own(other)"
     ),
     "async.md": Program(
         before=f"seen = []\nasync def handle(message):\n    seen.append(message.value())\n    {STOP}",

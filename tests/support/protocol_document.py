@@ -38,7 +38,7 @@ from tests.support.state_diagram import (
 from tests.transcripts.diagram import sequence_diagram
 
 DOCUMENT: Final = Path(__file__).resolve().parents[2] / "docs" / "protocol.md"
-PAGES: Final = (DOCUMENT, DOCUMENT.with_name("client-side-assignors.md"))
+PAGES: Final = (DOCUMENT, DOCUMENT.with_name("assignors.md"))
 """Pages with generated parts."""
 
 _RULE: Final = re.compile(r"^\* \*\*R(?P<number>\d+)\*\* (?P<text>.+?)$(?P<rest>(?:\n  .+)*)", re.MULTILINE)
