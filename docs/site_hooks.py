@@ -45,6 +45,18 @@ REFERENCE: Final = {
 """Page -> its title, and the public modules that it describes, in the order of the page public-names.md."""
 
 
+NOT_SEARCHED: Final = ("changelog", "invariants", "protocol")
+WEIGHTS: Final = {
+    "configuration": 4,  # who searches for a key wants its row
+    **dict.fromkeys(("architecture", "contributing", "performance"), 0.0005),
+    **dict.fromkeys(("reference", "examples"), 0.001),
+}
+"""Pages, or folders of them -> their weight in the search. Guides have 1, and what contributors read comes last.
+
+A word of a heading counts a thousand times as much as one of a text.
+"""
+
+
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Give each example an entry of its own before the reference, and say the version at the foot of each page."""
     config.copyright = f"kip848_client {importlib.metadata.version('kip848_client')}"
@@ -76,7 +88,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Let links to examples lead to their pages; name other files of the repository without a link."""
+    """Let links to examples lead to their pages, name other files of the repository without a link, rank the page."""
+    place = page.file.src_uri.partition("/")[0].removesuffix(".md")
+    page.meta["search"] = {"boost": WEIGHTS.get(place, 1), "exclude": place in NOT_SEARCHED}
     up = "../" * page.file.src_uri.count("/")
     markdown = re.sub(r"\]\((?:\.\./)+examples/(\w+)\.py\)", rf"]({up}examples/\1.md)", markdown)
     markdown = re.sub(r"\]\(\.\./kip848_client/(?:common/logs|journal)\.py\)", "](reference/events.md)", markdown)
