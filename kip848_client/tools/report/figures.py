@@ -34,11 +34,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from kip848_client.common.plain_text import counted
 from kip848_client.tools.report.lanes import AT_REST, JOINS_NOT_SEEN
-from kip848_client.tools.report.outages import empty_spans, outages_of
+from kip848_client.tools.report.outages import Outage, empty_spans, outages_of
 from kip848_client.tools.report.timeline import CommitKey, PartitionLane, Span, Timeline
+from kip848_client.tools.report.unread import Bound
 
 Rests: TypeAlias = Literal["exact", "at most", "at least"]
 """What a duration says: at most and at least are bounds."""
@@ -91,6 +93,8 @@ class Handover(msgspec.Struct, frozen=True):
         got_ms: when the next owner is counted from; None if it wrote a log itself.
         waited: how many records waited meanwhile, at least; 0 if commits do not say so.
         is_outage: the whole group had no members meanwhile.
+        least_ms: how long nobody was counted as the owner; None if `gap_ms` is None.
+        most_ms: until the commit of the next owner that shows that it reads; None if no commit says so.
         idle_ms: how long no commit had moved it before its owner gave it up, if that is unusual and records waited.
     """
 
@@ -105,6 +109,8 @@ class Handover(msgspec.Struct, frozen=True):
     waited: int = 0
     is_outage: bool = False
     idle_ms: float | None = None
+    least_ms: float | None = None
+    most_ms: float | None = None
 
     @property
     def moved(self) -> bool:
@@ -262,51 +268,62 @@ def handovers_of(timeline: Timeline) -> list[Handover]:
 def _handovers(timeline: Timeline, owned: Mapping[str, Sequence[Span]]) -> list[Handover]:
     elsewhere = _with_others(timeline, owned)
     bounds = {(each.partition, each.left_ms): each for each in timeline.bounds}
-    empty = empty_spans(timeline)
-    outages = outages_of(timeline)
+    empty, outages = empty_spans(timeline), outages_of(timeline)
     found = []
     for partition, owners in owned.items():
         for before, after in itertools.pairwise(owners):
             place = partition, before.end_ms
-            gap_ms: float | None = None
-            rests: Rests = "exact"
-            start_ms = before.end_ms
-            waited = 0
-            is_outage = False
-            idle_ms: float | None = None
-            if place not in elsewhere:
-                end_ms = after.start_ms
-                bound = None if before.text in timeline.writers else bounds.get(place)
-                if bound is not None and (bound.shows_a_gap or not bound.seen):
-                    rests = "at least"
-                    if bound.since_ms is not None and bound.until_ms is not None:
-                        start_ms, end_ms, rests = bound.since_ms, bound.until_ms, "at most"
-                out = [each for each in outages if start_ms < each.end_ms and each.start_ms < end_ms]
-                out = [each for each in out if partition in each.waited]
-                is_outage = bool(out)
-                gap_ms = _with_members(empty, start_ms, end_ms) + sum(
-                    min(each.end_ms, end_ms) - max(each.start_ms, start_ms) for each in out
-                )
-                if bound is not None:
-                    waited = bound.waited(after.start_ms, unread_ms=after.start_ms - before.end_ms)
-                    idle_ms = bound.idle_ms
             got_ms = None if after.text in timeline.writers else after.start_ms
-            found.append(
-                Handover(
-                    partition,
-                    before.end_ms,
-                    before.text,
-                    after.text,
-                    gap_ms,
-                    rests,
-                    start_ms,
-                    got_ms,
-                    waited=waited,
-                    is_outage=is_outage,
-                    idle_ms=idle_ms,
-                )
+            each = Handover(
+                partition, before.end_ms, before.text, after.text, None, since_ms=before.end_ms, got_ms=got_ms
             )
+            if place not in elsewhere:
+                bound = None if before.text in timeline.writers else bounds.get(place)
+                each = _measured(each, after.start_ms, bound, empty, outages)
+            found.append(each)
     return found
+
+
+def _measured(
+    each: Handover, got_ms: float, bound: Bound | None, empty: Sequence[Span], outages: Sequence[Outage]
+) -> Handover:
+    """A handover with its times.
+
+    Args:
+        got_ms: when the next owner is counted from.
+        bound: what commits say; None if there are none, or if the owner before wrote a log itself.
+    """
+    start_ms, end_ms = each.left_ms, got_ms
+    rests: Rests = "exact"
+    if bound is not None and (bound.shows_a_gap or not bound.seen):
+        rests = "at least"
+        if bound.since_ms is not None and bound.until_ms is not None:
+            start_ms, end_ms, rests = bound.since_ms, bound.until_ms, "at most"
+    first = bisect.bisect_right(outages, start_ms, key=lambda out: out.end_ms)
+    last = bisect.bisect_left(outages, end_ms, key=lambda out: out.start_ms)
+    outages = [out for out in outages[first:last] if each.partition in out.waited]
+
+    def unread(since_ms: float, until_ms: float) -> float:
+        """Time in which there was a member, or records waited for one."""
+        out = sum(max(0.0, min(one.end_ms, until_ms) - max(one.start_ms, since_ms)) for one in outages)
+        return _with_members(empty, since_ms, until_ms) + out
+
+    most_ms = None
+    if rests == "at most":
+        most_ms = unread(start_ms, end_ms)
+    elif rests == "exact" and bound is not None and bound.had_records and (bound.until_ms or 0.0) >= end_ms:
+        most_ms = unread(start_ms, bound.until_ms or 0.0)  # it is counted, and does not read yet
+    return replace(
+        each,
+        gap_ms=unread(start_ms, end_ms),
+        rests=rests,
+        since_ms=start_ms,
+        least_ms=unread(each.left_ms, got_ms),
+        most_ms=most_ms,
+        waited=0 if bound is None else bound.waited(got_ms, unread_ms=got_ms - each.left_ms),
+        is_outage=bool(outages),
+        idle_ms=None if bound is None else bound.idle_ms,
+    )
 
 
 def _quiet_ms(timeline: Timeline) -> float:

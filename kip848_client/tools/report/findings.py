@@ -33,6 +33,8 @@ KINDS: Final[tuple[Kind, ...]] = Kind.__args__  # type: ignore[attr-defined]
 
 STILL_MS: Final = 1_000.0
 """Shorter times without a reader are no stand-still."""
+_RANGE_MS: Final = 100.0
+"""Ends of a range that are nearer to each other, or to 0, are not told."""
 SLOW_MS: Final = 5_000.0
 """A member that needs longer to give partitions up is slow."""
 FLAPS: Final = 3
@@ -54,6 +56,8 @@ class Finding(msgspec.Struct, frozen=True):
     Args:
         ms: how long; None if it has no length.
         rests: whether `ms` is exact or a bound.
+        least_ms, most_ms: what it was between; None if the log does not say.
+        records: how many waited, at least; 0 if commits do not say so.
         partitions: how many it concerned; 0 where that says nothing.
         why: cause, if the log shows one: ``died``, ``hung``, ``left``, ``late poll``, ``restart``, ``deploy``,
             ``coordinator moved``, ``slow revocation`` or the reason of the epoch; otherwise empty.
@@ -72,6 +76,9 @@ class Finding(msgspec.Struct, frozen=True):
     who: Sequence[str]
     text: str
     which: Sequence[str] = ()
+    least_ms: float | None = None
+    most_ms: float | None = None
+    records: int = 0
 
     @property
     def badness(self) -> tuple[int, float]:
@@ -198,6 +205,9 @@ def _outages(timeline: Timeline, story: Story, handovers: Sequence[Handover]) ->
             + (f", and unread for up to {duration(unread_ms)}" if longer else "")
             + (f"; before: {cause.text}" if cause.text else ""),
             which=which[:WHICH_MAX],
+            least_ms=out.ms,
+            most_ms=max(out.ms, unread_ms),
+            records=sum(out.waited.values()),
         )
 
 
@@ -211,7 +221,7 @@ def _stand_stills(
         partitions, all_of_them = len(which), len(timeline.partitions)
         names = "" if partitions == all_of_them else f" ({named(which)})"
         cause = cause_of(story, together, rebalances)
-        rests = "" if longest.rests == "exact" else f"{longest.rests} "
+        records = sum(each.waited for each in together)
         yield Finding(
             kind="stand-still",
             group_id=timeline.group_id,
@@ -222,11 +232,23 @@ def _stand_stills(
             why=cause.why,
             who=cause.who,
             text=f"{partitions} of {counted(all_of_them, 'partition')}{names} had no reader for "
-            f"{rests}{duration(longest.gap_ms or 0.0)}"
+            f"{_how_long(longest)}"
+            + (f", while at least {counted(records, 'record')} waited" if records else "")
             + (f": {cause.text}" if cause.text else "")
             + _late_start(longest),
             which=which[:WHICH_MAX],
+            least_ms=longest.least_ms,
+            most_ms=longest.most_ms,
+            records=records,
         )
+
+
+def _how_long(each: Handover) -> str:
+    """A range where both ends are known."""
+    least_ms, most_ms = each.least_ms or 0.0, each.most_ms or 0.0
+    if least_ms >= _RANGE_MS and most_ms - least_ms >= _RANGE_MS:
+        return f"between {duration(least_ms)} and {duration(most_ms)}"
+    return f"{'' if each.rests == 'exact' else f'{each.rests} '}{duration(each.gap_ms or 0.0)}"
 
 
 def _late_start(each: Handover) -> str:
