@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Final, Protocol
 
 
@@ -32,6 +34,12 @@ class SystemClock:
 
 _COUNTS_SLEEP: Final = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
 """Linux's clock that goes on while the machine is suspended; macOS's CLOCK_MONOTONIC does. None on Windows."""
+
+
+lease_ns: Final[Callable[[], int]] = (
+    time.monotonic_ns if _COUNTS_SLEEP is None else partial(time.clock_gettime_ns, _COUNTS_SLEEP)
+)
+"""Nanoseconds of `LeaseClock`, for those who ask for each record or heartbeat."""
 
 
 class LeaseClock(SystemClock):

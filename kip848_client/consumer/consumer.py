@@ -477,7 +477,7 @@ class Consumer(Generic[K_co, V_co]):
             and fetcher.smooth
             and self._values is None
             and gate.is_reader
-            and manager.lease_clock.now_ms() <= manager.trusted_until_ms
+            and manager.lease_ns() <= manager.trusted_until_ns
         ):
             # The fast path: ownership has not changed since the last check, and librdkafka has records.
             with fetcher.lock:
@@ -625,7 +625,7 @@ class Consumer(Generic[K_co, V_co]):
         self._committed_by_hand.clear()
         if self._sought:
             self._tell_of_seeks()
-        doubt = manager.lease_clock.now_ms() > manager.trusted_until_ms
+        doubt = manager.lease_ns() > manager.trusted_until_ns
         try:
             while True:
                 if thread.closer is not None and thread.closing and not group.closed:

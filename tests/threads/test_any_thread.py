@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from kip848_client import Consumer, EmbeddedBroker, TopicPartition
-from kip848_client.common.clock import LeaseClock
+from kip848_client.common.clock import lease_ns
 from kip848_client.common.model import OffsetAndMetadata, Subscription
 from kip848_client.consumer.records.fetcher import Fetcher
 from kip848_client.errors import CommitFailedError, IllegalStateError, Kip848Error
@@ -438,25 +438,15 @@ def test_a_signal_handler_may_close_whatever_its_thread_is_doing(broker: Embedde
 # --- a process that was stopped
 
 
-class SuspendedClock(LeaseClock):
-    """Jumps, as if the process had been stopped."""
-
-    stopped_ms = 0
-
-    def now_ms(self) -> int:
-        return super().now_ms() + self.stopped_ms
-
-
 @pytest.mark.parametrize("way", ["poll", "consume"])
 def test_what_was_buffered_before_a_process_was_stopped_waits_for_a_heartbeat(broker: EmbeddedBroker, way: str) -> None:
     """After SIGSTOP, or on a laptop that woke up, others have handled these records already."""
     with Consumer(conf(broker)) as consumer:
-        clock = consumer._manager.lease_clock = SuspendedClock()
         consumer.subscribe(["t"])
         wait_until(lambda: consumer.poll(0.2))
         wait_until(lambda: consumer.state is MemberState.STABLE)
         held = broker.faults.on("ConsumerGroupHeartbeat", hold())
-        clock.stopped_ms = 60_000
+        consumer._manager.lease_ns = lambda: lease_ns() + 60_000_000_000  # it was stopped for a minute
         if way == "poll":  # the heartbeat thread wakes up as soon as the one that polls
             consumer._manager.report(Tick())
             wait_until(lambda: consumer._manager.resumed_ms is not None)

@@ -24,7 +24,7 @@ import anyio
 import anyio.abc
 import msgspec
 
-from kip848_client.common.clock import Clock, LeaseClock
+from kip848_client.common.clock import Clock, lease_ns
 from kip848_client.common.daemon_thread import daemon_thread
 from kip848_client.common.logs import LogEvent
 from kip848_client.consumer.group.assignor_runner import AssignorRunner
@@ -102,7 +102,7 @@ DETACHED_LEAVE_ID: Final = 0
 _DETACHED_LEAVE_MS: Final = 5_000
 """How long a consumer that failed waits for the answer to its leave."""
 
-_STOPPED_MS: Final = 2_000
+_STOPPED_NS: Final = 2_000_000_000
 """If this thread runs so much too late, the process was stopped. A wrong guess costs one heartbeat."""
 
 _PATIENCE_S: Final = 0.1
@@ -217,10 +217,10 @@ class HeartbeatRequestManager:
         self._patience: asyncio.TimerHandle | None = None
         """Until the application is asked how far it is; see `_ask_for_progress`."""
         self._progress_seen: object = None
-        self.lease_clock: Clock = LeaseClock()
-        """Counts the time for which the process or the machine was stopped."""
-        self.trusted_until_ms = math.inf
-        """By `lease_clock`: this thread should have run by then. If it has not, the process was stopped."""
+        self.lease_ns: Callable[[], int] = lease_ns
+        """A clock that counts the time for which the process or the machine was stopped."""
+        self.trusted_until_ns = math.inf
+        """By `lease_ns`: this thread should have run by then. If it has not, the process was stopped."""
         self.resumed_ms: int | None = None
         """When the process went on after it was stopped, until a heartbeat is accepted."""
         self._ticked_ms = -1
@@ -290,7 +290,7 @@ class HeartbeatRequestManager:
 
         For the thread that polls. Records are handed out once it is false.
         """
-        if self.resumed_ms is None and self.lease_clock.now_ms() > self.trusted_until_ms:
+        if self.resumed_ms is None and self.lease_ns() > self.trusted_until_ns:
             self.report(ProcessResumed())
             return True
         return self.resumed_ms is not None
@@ -391,7 +391,7 @@ class HeartbeatRequestManager:
             self._observer.ended()
             if self._assignors is not None:
                 self._assignors.stop(timeout_s=0)
-            self.trusted_until_ms = math.inf
+            self.trusted_until_ns = math.inf
             self.mark = object()
             self._app_queue.wake()
             self._ended.release()
@@ -454,7 +454,7 @@ class HeartbeatRequestManager:
     def _step(self, event: MemberEvent) -> None:
         if self._stopping is not None and self._stopping.is_set():
             return
-        if self.lease_clock.now_ms() > self.trusted_until_ms:
+        if self.lease_ns() > self.trusted_until_ns:
             self._resume()
         effects = self._member.step(event, now_ms=self._clock.now_ms())
         self._observer.stepped(self._member.statistics)
@@ -482,7 +482,7 @@ class HeartbeatRequestManager:
 
     def _resume(self) -> None:
         """The process was stopped: no record is handed out before a heartbeat is accepted."""
-        self.trusted_until_ms = math.inf  # `_arm` sets it again
+        self.trusted_until_ns = math.inf  # `_arm` sets it again
         self._armed_ms = None
         if self.view.member_epoch > 0:
             self.resumed_ms = self._clock.now_ms()
@@ -630,7 +630,7 @@ class HeartbeatRequestManager:
             return
         self._armed_ms = deadline_ms
         delay_s = max(0, deadline_ms - self._clock.now_ms()) / 1_000
-        self.trusted_until_ms = self.lease_clock.now_ms() + delay_s * 1_000 + _STOPPED_MS
+        self.trusted_until_ns = self.lease_ns() + delay_s * 1e9 + _STOPPED_NS
         self._timer = self._loop.call_later(delay_s, self._on_alarm)
 
     def _disarm(self) -> None:
@@ -638,7 +638,7 @@ class HeartbeatRequestManager:
             self._timer.cancel()
         self._timer = None
         self._armed_ms = None
-        self.trusted_until_ms = math.inf
+        self.trusted_until_ns = math.inf
 
     def _stop_soon(self) -> None:
         if self._stopping is not None:
