@@ -30,7 +30,7 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 MERMAID: Final = "javascripts/mermaid.js"
 
 REFERENCE: Final = {
-    "consumers": ("Consumers and workers", ("kip848_client",)),
+    "consumers": ("Consumers and workers", ("kip848_client", "kip848_client.confluent")),
     "admin": ("Administration", ("kip848_client.admin",)),
     "testing": ("Test kit", ("kip848_client.testing",)),
     "assignors": (
@@ -42,7 +42,7 @@ REFERENCE: Final = {
     "journal": ("Event log", ("kip848_client.journal",)),
     "spark": ("Spark", ("kip848_client.spark",)),
 }
-"""Page -> its title, and the public modules that it describes, in the order of the page public-names.md."""
+"""Page -> its title, and the public modules that it describes, in the order of the page reference/index.md."""
 
 
 NOT_SEARCHED: Final = ("changelog", "invariants", "protocol")
@@ -93,6 +93,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     page.meta["search"] = {"boost": WEIGHTS.get(place, 1), "exclude": place in NOT_SEARCHED}
     up = "../" * page.file.src_uri.count("/")
     markdown = re.sub(r"\]\((?:\.\./)+examples/(\w+)\.py\)", rf"]({up}examples/\1.md)", markdown)
+    if page.file.src_uri == "reference/index.md":
+        markdown = _with_links(markdown)
     markdown = re.sub(r"\]\(\.\./kip848_client/(?:common/logs|journal)\.py\)", "](reference/events.md)", markdown)
     markdown = re.sub(r"\]\(\.\./kip848_client/common/telemetry\.py\)", "](reference/metrics.md)", markdown)
     markdown = re.sub(r"\]\((?:\.\./)+README\.md(#[\w-]+)?\)", rf"]({up}index.md\1)", markdown)
@@ -148,10 +150,10 @@ def _readme() -> str:
 
 
 def _public() -> dict[str, list[str]]:
-    """Public module -> its names, as the page public-names.md lists them."""
+    """Public module -> its names, as the page reference/index.md lists them."""
     names: dict[str, list[str]] = {}
     module = ""
-    for line in (ROOT / "docs/public-names.md").read_text(encoding="utf-8").splitlines():
+    for line in (ROOT / "docs/reference/index.md").read_text(encoding="utf-8").splitlines():
         if heading := re.fullmatch(r"## `([\w.]+)`", line):
             module = heading[1]
             names[module] = []
@@ -160,20 +162,39 @@ def _public() -> dict[str, list[str]]:
     return names
 
 
+def _home(module: str, name: str) -> str | None:
+    """Where a public name of ours is described; None for one of another library, or a value."""
+    value = getattr(importlib.import_module(module), name)
+    home = getattr(value, "__module__", "")
+    ours = home.startswith("kip848_client.") and hasattr(value, "__qualname__")
+    return f"{home}.{value.__qualname__}" if ours else None
+
+
+def _with_links(markdown: str) -> str:
+    """Let each name in the tables lead to its description."""
+    lines, module = [], ""
+    for line in markdown.splitlines():
+        if heading := re.fullmatch(r"## `([\w.]+)`", line):
+            module = heading[1]
+        elif row := re.match(r"\| (`.+?`) \|", line):
+            homes = {name: _home(module, name) for name in re.findall(r"`(\w+)`", row[1])}
+            linked = ", ".join(f"[`{name}`][{home}]" if home else f"`{name}`" for name, home in homes.items())
+            line = f"| {linked} |{line[row.end() :]}"
+        lines.append(line)
+    return "\n".join(lines)
+
+
 def _reference(title: str, modules: tuple[str, ...], described: set[str]) -> str:
     """Classes and functions of *modules*, each on the first page that has it, or on that of a more special module."""
     public = _public()
-    special = {name for module, names in public.items() if module != "kip848_client" for name in names}
+    special = {_home(module, name) for module in public if module != "kip848_client" for name in public[module]}
     lines = [f"# {title}", ""]
     if title == "Errors":
         lines += ["What to do about each is on the page [exceptions](../exceptions.md).", ""]
     for module in modules:
         for name in public[module]:
-            value = getattr(importlib.import_module(module), name)
-            home = getattr(value, "__module__", "")
-            ours = home.startswith("kip848_client.") and hasattr(value, "__qualname__")
-            if ours and (module != "kip848_client" or name not in special):
-                whole = f"{home}.{value.__qualname__}"
+            whole = _home(module, name)
+            if whole and (module != "kip848_client" or whole not in special):
                 lines += [f"`{name}`: [{whole}][]" if whole in described else f"::: {whole}", ""]
                 described.add(whole)
     if title == "Administration":

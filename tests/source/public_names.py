@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-PAGE: Final = ROOT / "docs/public-names.md"
+PAGE: Final = ROOT / "docs/reference/index.md"
 
 
 def names_on_the_page() -> dict[str, list[str]]:

@@ -1,4 +1,4 @@
-"""Every public name has a row in docs/public-names.md, and what we show to users imports nothing else."""
+"""Every public name has a row in docs/reference/index.md, and what we show to users imports nothing else."""
 
 from __future__ import annotations
 
