@@ -181,8 +181,13 @@ class _World:
             )
             self._members.append(Member(config, rng=random.Random(number)))
             self._calls.append(deque())
-            self._step(number, SubscriptionChanged(Subscription(frozenset({_TOPIC.name}))))
+        self._subscribe(0)
         self._let_the_first_join()
+        for number in range(1, members):
+            self._subscribe(number)
+
+    def _subscribe(self, number: int) -> None:
+        self._step(number, SubscriptionChanged(Subscription(frozenset({_TOPIC.name}))))
 
     def _let_the_first_join(self) -> None:
         member = self._members[0]

@@ -122,7 +122,7 @@ def _(patch: Patch) -> None:
     patch.setattr(UniformAssignor, "assign", turned)
 
 
-@known_bug("a member that is fenced during a rebalance never starts another (librdkafka#4634)", "L1", "L5", seed=30)
+@known_bug("a member that is fenced during a rebalance never starts another (librdkafka#4634)", "L1", "L5", seed=20)
 def _(patch: Patch) -> None:
     original = Reconciler.cancel
 
@@ -164,7 +164,7 @@ def _(patch: Patch) -> None:
     patch.setattr(Membership, "send_leave", sent)
 
 
-@known_bug("a member whose listener raised leaves without saying so (KAFKA-16933)", "C4", seed=20)
+@known_bug("a member whose listener raised leaves without saying so (KAFKA-16933)", "C4", seed=40)
 def _(patch: Patch) -> None:
     released, send = GroupExit._released, Membership.send_leave
     silent: set[int] = set()

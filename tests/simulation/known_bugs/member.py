@@ -24,7 +24,7 @@ from kip848_client.wire.messages.consumer_group_describe import DescribedGroup
 from tests.simulation.known_bugs.registry import Patch, known_bug
 
 
-@known_bug("partitions are taken while a heartbeat without them is on its way", "C1", seed=39)
+@known_bug("partitions are taken while a heartbeat without them is on its way", "C1")
 def _(patch: Patch) -> None:
     patch.setattr(Heartbeats, "ownership_report_pending", False)
 

@@ -66,7 +66,7 @@ def _(patch: Patch) -> None:
     patch.setattr(Processing, "assigned", assigned)
 
 
-@known_bug("results are written that the marks have no room for", "P7", scenario="processing_transactions")
+@known_bug("results are written that the marks have no room for", "P7", scenario="processing_transactions", seed=140)
 def _(patch: Patch) -> None:
     def cover(progress: Any, works: Any, *, bytes_max: int) -> Any:
         marks, _ = encode_marks(progress.low_mark, progress.done_beyond, bytes_max=bytes_max)
