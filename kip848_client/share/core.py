@@ -168,8 +168,11 @@ class ShareCore:
             raise failure
         with self.host.lock:
             self.raise_error()
-            taken = self.host.reader.take(count, now_ms=self.clock.now_ms())
+            reader = self.host.reader
+            taken = reader.take(count, now_ms=self.clock.now_ms())
             self._returned += taken
+            if taken:  # in this step: the other thread would acquire as much once more, for nobody
+                reader.room = 0 if self.processor is None else max(0, reader.room - len(taken))
         if not taken:
             return []
         self.host.wake()

@@ -91,6 +91,7 @@ class ShareHost:
                 group_id=connections.group_id,
                 member_id=member_id,
                 rack_id=connections.client_rack,
+                user=None if connections.security.sasl is None else connections.security.sasl.username or None,
                 request_timeout_ms=connections.request_timeout_ms,
                 retry_backoff_ms=connections.retry_backoff_ms,
                 retry_backoff_max_ms=connections.retry_backoff_max_ms,

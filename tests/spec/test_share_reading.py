@@ -286,6 +286,15 @@ def test_r340_a_commit_without_anything_to_say_ends_at_once() -> None:
     assert driver.told(CommitEnded) == [CommitEnded(1, {})]
 
 
+def test_r340_a_commit_does_not_wait_for_gaps() -> None:
+    """commit() would hang until its time is over whenever a marker of a transaction was read."""
+    driver = Driver()
+    driver.answer(driver.sent(), records([b"a"], acquired=[AcquiredRecords(0, 2, 1)]))
+    driver.reader.commit(1, deadline_ms=60_000)
+    driver.advance()
+    assert driver.told(CommitEnded) == [CommitEnded(1, {})]
+
+
 def test_r341_closing_gives_back_everything_in_one_request_and_ends_the_session() -> None:
     """The next worker would wait for the locks of the one before."""
     driver = Driver()

@@ -200,7 +200,9 @@ class ShareReader:
         told += [self.held.said(node_id) for node_id in self.held.nodes_with_said]
         for said in told:
             for partition, words in said.items():
-                waits[partition].update(words)
+                spoken = {offset for offset, word in words.items() if word}
+                if spoken:  # of gaps nobody is told
+                    waits[partition] |= spoken
         self._commits[commit_id] = _Commit(commit_id, deadline_ms, dict(waits), {})
 
     def abandon(self, commit_id: int) -> None:
@@ -489,7 +491,7 @@ class ShareReader:
                 waits = commit.open.get(partition)
                 if waits is None or waits.isdisjoint(spoken):
                     continue
-                waits.difference_update(words)
+                waits.difference_update(spoken)
                 commit.results[partition] = commit.results.get(partition) or error
 
     def _end_commits(self) -> None:

@@ -108,7 +108,8 @@ class QueueFleet(Environment):
         self.cluster.on_share_state = self._share_state
         self.processes: Final[list[ShareProcess]] = []
         self.ledgers: Final[list[Ledger]] = []
-        self._known_topics: set[str] = set()
+        self.settled = False
+        """The faults ended so long ago that nothing fails of them any more."""
         self._number = 0
         scheduler.after_step = self._check_coordinator
 
@@ -209,6 +210,7 @@ class QueueFleet(Environment):
     def heal(self) -> None:
         """End the faults, with at least one member, and every topic."""
         super().heal()
+        self.scheduler.call_in(2 * self.scenario.request_timeout_ms, self._settle)
         for node in self.nodes.servers.values():
             node.up = True
         for of, node_id in self.nodes.leaders.items():
@@ -222,6 +224,9 @@ class QueueFleet(Environment):
         everything = Subscription(topics=frozenset(self.scenario.topics))
         for process in self.living():
             process.step(SubscriptionChanged(everything))
+
+    def _settle(self) -> None:
+        self.settled = True
 
     def _create_again(self, name: str) -> None:
         if name not in self.cluster.topics.image.by_name:
@@ -294,6 +299,8 @@ class ShareProcess:
         """Of these words one had an unknown outcome, so that a later refusal tells nothing."""
         self._commits: Final[dict[int, int]] = {}
         """Number -> when it must have ended."""
+        self._healthy_commits: Final[set[int]] = set()
+        """Those that began long after the last fault."""
         self._last_commit = 0
         self._running: Final[dict[AcquiredRecord, None]] = {}
         """What its handlers have."""
@@ -449,8 +456,10 @@ class ShareProcess:
                 self._find(topic_ids)
             case Outcome():
                 self._outcome(effect)
-            case CommitEnded(commit_id):
+            case CommitEnded(commit_id, _, timed_out):
                 self._commits.pop(commit_id, None)
+                if timed_out and commit_id in self._healthy_commits:
+                    fail("Q6", f"commit {commit_id} of {self.name} has no answer although nothing fails")
             case LocksLost(partition, offsets):
                 self.note("locks_lost", partition=partition[1], records=len(offsets))
             case ReaderClosed():
@@ -615,6 +624,8 @@ class ShareProcess:
         if rng.random() < 0.05:
             self._last_commit += 1
             self._commits[self._last_commit] = self.now_ms + _COMMIT_MS
+            if self._fleet.settled:
+                self._healthy_commits.add(self._last_commit)
             self.reader.commit(self._last_commit, deadline_ms=self.now_ms + _COMMIT_MS)
         self.step()
         self._later(rng.choice((5, 20, 100)), self._work)
