@@ -184,10 +184,10 @@ class _Place:
         if owned_ms is not None and self.moved_ms is not None and self.moved_ms >= owned_ms:
             read_ms = owned_ms if read_ms is None else max(read_ms, owned_ms)
         rested = self.at_ms != self.moved_ms
-        usual = self.end()
+        usual, offset = self.end(), self.offset
         if seen and self.is_sampled:
-            usual = None  # the last commit before it is not in the log
-        return Bound(partition, at_ms, seen, self.last_ms, rested, read_ms, usual, kept=kept, offset=self.offset)
+            usual = offset = None  # the last commit before it is not in the log
+        return Bound(partition, at_ms, seen, self.last_ms, rested, read_ms, usual, kept=kept, offset=offset)
 
     def end(self) -> Usual | None:
         """Forget the owner's commits; return how often and how fast the partition's offset usually moves."""
