@@ -122,6 +122,22 @@ def uses_in_examples() -> Iterator[Use]:
         assert not grouped or set(shown) <= grouped, text
 
 
+def test_the_lag_of_each_partition_is_told_if_it_is_asked_for(
+    kip848_broker: EmbeddedBroker, exporter: Exporter
+) -> None:
+    """Which partition is slow is the question after the topic; a thousand groups would not fit a scrape by default."""
+    kip848_broker.produce("orders", b"waits", partition=0)
+    with Exporter(
+        {"bootstrap.servers": kip848_broker.bootstrap_servers}, lag_every_s=0.01, by_partition=True
+    ) as detailed:
+        for each in (detailed, exporter):
+            each.catch_up()
+            each.turn()
+        place = {"group": "billing", "topic": "orders", "partition": "0"}
+        assert values(scrape(detailed), "kip848_group_partition_lag", **place) == [1]
+        assert values(scrape(exporter), "kip848_group_partition_lag") == []
+
+
 def test_a_lag_that_is_not_known_is_no_lag_of_0(exporter: Exporter) -> None:
     """An alert on lag would stay silent in the very hour in which the leaders of a topic do not answer."""
     exporter.catch_up()  # and no end was asked for yet

@@ -529,6 +529,8 @@ def test_what_other_settings_would_have_saved_is_played_with_the_groups_own_shap
     assert "1 life" in told
     longest = {name: float(s) for name, s in re.findall(r"  (\S[\w= ]+\S) +one partition unread for ([\d.]+) s", told)}
     assert longest["session=10000"] < 15 < 40 < longest["as it is"]
+    assert "in the log                 one partition unread for 15.00 s (longest 15.00 s), in 1 stand-still of" in told
+    assert "what is played differs from the log" in told, "its session was shorter than Kafka's default"
 
 
 def test_static_membership_is_played_for_a_deploy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

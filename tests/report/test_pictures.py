@@ -11,7 +11,7 @@ import pytest
 
 from kip848_client.cli import main
 from kip848_client.journal import JournalEvent
-from kip848_client.tools.report import build_timelines
+from kip848_client.tools.report import build_timelines, png
 from kip848_client.tools.report.html import render_html
 from kip848_client.tools.report.png import draw_timeline
 from tests.report.logs import assigned, bumped, counted, group_became, revoked, said
@@ -115,3 +115,23 @@ def test_a_file_that_is_no_event_log_is_named(tmp_path: Path, capsys: pytest.Cap
     assert "not a line of the event log: 'INFO started" in capsys.readouterr().err
     assert main(["report", str(tmp_path / "missing.jsonl")]) == 1
     assert "missing.jsonl" in capsys.readouterr().err
+
+
+def test_states_have_other_colours_than_members() -> None:
+    """An orange bar was a member in one row, and a group that rebalances in another."""
+    page = render_html(build_timelines(LOG))
+    states, members = (
+        set(re.findall(r"#[0-9a-f]{6}", found.group(1)))
+        for name, end in (("STATE_COLOURS", "}"), ("BASE", "]"))
+        if (found := re.search(rf"const {name} = .([^{end}]*){end}", page))
+    )
+    assert len(members) == 8
+    assert not states & members
+    assert not {*png._STATES.values()} & {*png._COLOURS}
+
+
+def test_the_page_opens_on_the_worst_finding() -> None:
+    """It opened on the first group of the log, which had no members."""
+    page = render_html(build_timelines(LOG))
+    assert 'const worst = FOUND.length ? linked(FOUND[0]).hash : "";' in page
+    assert "new URLSearchParams((location.hash || worst).slice(1))" in page

@@ -10,7 +10,7 @@ from kip848_client.tools.report.lanes import natural
 from kip848_client.tools.report.periods import clock
 from kip848_client.tools.report.timeline import Span
 
-_COLOURS: Final = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#6e6e6e")
+_COLOURS: Final = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#8c510a")
 _WIDTH: Final = 900
 _LEFT: Final = 160
 _ROW: Final = 16

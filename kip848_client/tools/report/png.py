@@ -24,23 +24,23 @@ if TYPE_CHECKING:
     from kip848_client.tools.report.figures import Percentiles
     from kip848_client.tools.report.periods import Period, PeriodFigures
 
-_COLOURS: Final = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#6e6e6e")
+_COLOURS: Final = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#8c510a")
 """Okabe and Ito's colours, which colour-blind people tell apart."""
 _HATCHES: Final = ("", "///", "...", "xxx", "---", "ooo", "\\\\\\", "+++")
 """After eight members the colours come again, with a pattern."""
 _STATES: Final = {
     "UNJOINED": "#bbbbbb",
-    "STABLE": "#009e73",
-    "RECONCILING": "#e69f00",
-    "RELEASING_ASSIGNMENT": "#d55e00",
-    "FATAL": "#000000",
-    "UNREVOKED_PARTITIONS": "#e69f00",
-    "UNRELEASED_PARTITIONS": "#f0e442",
+    "STABLE": "#7d8b99",
+    "RECONCILING": "#7048e8",
+    "RELEASING_ASSIGNMENT": "#4527a0",
+    "FATAL": "#495057",
+    "UNREVOKED_PARTITIONS": "#7048e8",
+    "UNRELEASED_PARTITIONS": "#b197fc",
     "EMPTY": "#bbbbbb",
-    "ASSIGNING": "#56b4e9",
-    "PREPARINGREBALANCE": "#e69f00",
-    "COMPLETINGREBALANCE": "#f0e442",
-    "DEAD": "#000000",
+    "ASSIGNING": "#4527a0",
+    "PREPARINGREBALANCE": "#7048e8",
+    "COMPLETINGREBALANCE": "#b197fc",
+    "DEAD": "#495057",
 }
 """State of a member or a group, in capitals -> its colour."""
 _OTHER: Final = "#868e96"

@@ -13,6 +13,7 @@ from typing import Final
 from kip848_client.common.plain_text import counted
 from kip848_client.testing.simulation.what_if import Job, Shape, play_job
 from kip848_client.tools.report import Timeline
+from kip848_client.tools.report.figures import Percentiles, percentiles
 from kip848_client.tools.report.findings import Finding
 from kip848_client.tools.report.summary import duration
 from kip848_client.tools.reporting.sweep_like import AS_IT_IS, read_setting, summarize
@@ -26,6 +27,8 @@ _PLAYS: Final[Mapping[str, str]] = {
 _SEEDS: Final = range(5)
 _IF: Final[Mapping[str, str]] = {"rolling restart": "its members restart one by one", "one joins": "a member joins"}
 _PLAYED: Final = 4
+_APART: Final = 2.0
+"""A play that is so many times longer or shorter than what was measured is another one."""
 _MEMBERS_MAX: Final = 50
 _PARTITIONS_MAX: Final = 1_000
 
@@ -43,7 +46,7 @@ def savings(timelines: Sequence[Timeline], findings: Sequence[Finding]) -> Itera
         if shape.members > _MEMBERS_MAX or shape.partitions > _PARTITIONS_MAX:
             yield f"{finding.group_id}: too large to be played here: kip848 sweep --like {finding.group_id}"
             continue
-        yield from _of_group(finding.group_id, shape, name)
+        yield from _of_group(finding.group_id, shape, name, _measured(findings, finding.group_id, name))
 
 
 def shape_of(timeline: Timeline) -> Shape:
@@ -67,7 +70,13 @@ def shape_of(timeline: Timeline) -> Shape:
     )
 
 
-def _of_group(group_id: str, shape: Shape, name: str) -> Iterator[str]:
+def _measured(findings: Sequence[Finding], group_id: str, name: str) -> Percentiles:
+    """The stand-stills of the log that the play is like; of a bound, the upper end."""
+    like_it = (each for each in findings if each.kind == "stand-still" and each.group_id == group_id)
+    return percentiles(each.ms for each in like_it if each.ms is not None and _PLAYS.get(each.why) == name)
+
+
+def _of_group(group_id: str, shape: Shape, name: str, measured: Percentiles) -> Iterator[str]:
     static = f"static={'no' if shape.statics else 'yes'}"
     texts = [static, "heartbeat=1000", "session=10000" if name == "a node dies" else f"heartbeat=1000,{static}"]
     settings = [AS_IT_IS, *map(read_setting, texts)]
@@ -78,6 +87,16 @@ def _of_group(group_id: str, shape: Shape, name: str) -> Iterator[str]:
         f"{counted(shape.partitions, 'partition')}, sessions of 45 s and heartbeats every 5 s, played "
         f"{counted(len(_SEEDS), 'time')}):"
     )
+    yield (
+        f"  {'in the log':<26} one partition unread for {duration(measured.p50_ms or 0.0)} (longest "
+        f"{duration(measured.max_ms or 0.0)}), in {counted(measured.count, 'stand-still')} of a second or longer"
+    )
+    played_ms = rows[0].unread_max.p50_ms or 0.0
+    if not (measured.p50_ms or 0.0) / _APART <= played_ms <= (measured.p50_ms or 0.0) * _APART:
+        yield (
+            "  what is played differs from the log: its members are those of this package with Kafka's timeouts, and "
+            "read at once; yours may be others, or start slowly. Compare the settings with each other, not with the log"
+        )
     for row in rows:
         yield (
             f"  {row.setting:<26} one partition unread for {duration(row.unread_max.p50_ms or 0.0)}, all together "

@@ -53,6 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--groups-max", metavar="N", type=int, default=10_000, help="more groups are only counted (10000)"
     )
+    parser.add_argument("--by-partition", action="store_true", help="also the lag of each partition: many more samples")
     parser.add_argument(
         "--lag-every", metavar="SECONDS", type=float, default=15.0, help="how often to ask for the ends of topics (15)"
     )
@@ -75,6 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
         groups=arguments.group,
         groups_max=arguments.groups_max,
         lag_every_s=arguments.lag_every,
+        by_partition=arguments.by_partition,
         timeout_s=arguments.timeout,
     ) as exporter:
         print(f"http://{host or 'localhost'}:{exporter.port}/metrics", file=sys.stderr, flush=True)
@@ -90,6 +92,7 @@ class Exporter:
 
     Args:
         port: 0 for a free one.
+        by_partition: also tell the lag of each partition.
 
     Raises:
         ConfigError: prometheus_client is not installed, or the address is taken.
@@ -105,6 +108,7 @@ class Exporter:
         groups: Iterable[str] = (),
         groups_max: int = 10_000,
         lag_every_s: float = 15.0,
+        by_partition: bool = False,
         timeout_s: float = 10.0,
     ) -> None:
         if importlib.util.find_spec("prometheus_client") is None:
@@ -116,6 +120,7 @@ class Exporter:
         self._ends = EndHistory()
         self._lock = threading.Lock()
         self._lag_every_s, self._lag_due_s = lag_every_s, 0.0
+        self._by_partition = by_partition
         self._timeout_s = timeout_s
         self._failures = 0
         with contextlib.ExitStack() as stack:
@@ -235,6 +240,11 @@ class Exporter:
         of_groups: list[Gauge | Counted] = [Gauge(name, text, labels=("group",)) for name, text, _ in _GAUGES]
         of_groups += [Counted(name, text, labels=("group",)) for name, text, _ in _TOTALS]
         of_topics = [Gauge(name, text, labels=("group", "topic")) for name, text, _ in _OF_TOPICS]
+        of_partitions = Gauge(
+            "kip848_group_partition_lag",
+            "Records behind the end; missing while the end is unknown.",
+            labels=("group", "topic", "partition"),
+        )
         for track in tracks:
             track.count_unread(now_ms)
             group = (printable(track.view.group_id),)
@@ -247,7 +257,12 @@ class Exporter:
                 for family, (_, _, value_left) in zip(of_topics, _OF_TOPICS, strict=True):
                     if (value := value_left(left)) is not None:
                         family.add_metric((*group, topic), value)
+            for place, committed in track.committed.items() if self._by_partition else ():
+                if (lag := self._ends.lag(place, committed.offset)) is not None:
+                    of_partitions.add_metric((*group, place.topic, str(place.partition)), lag)
         yield from (state, *of_groups, *of_topics)
+        if self._by_partition:
+            yield of_partitions
 
 
 class _Seen(NamedTuple):
