@@ -9,7 +9,8 @@
 
 Twenty-four partitions are written to at a steady rate. Four members, each a process, read them (--members). Another
 joins; or one of five leaves, hands over and leaves, or is killed; or all five are replaced one by one: the new one
-first, or in the place of the old one (a StatefulSet), where a side that is static keeps its ``group.instance.id``.
+first, or in the place of the old one (a StatefulSet), where a side that is static keeps its ``group.instance.id``. With
+a pool of slots the new one stands by until the old one leaves.
 A partition moved if another process reads it now. Its gap is the time from the last record that one process read to the
 first that the other read; the longest, if it moved more than once. The gap of a partition that stayed is the longest
 time between two records of it around the time of the event; it shows how long the whole machine halts at times.
@@ -47,6 +48,7 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
     "ours": {},
     "ours, early off": {"heartbeat.early.enable": False},
     "ours, static": {"group.instance.id": "slot"},
+    "ours, pool": {"group.instance.id.pool": "slot-{0..%d}"},
     "librdkafka consumer": {"group.protocol": "consumer"},
     "librdkafka consumer, static": {"group.protocol": "consumer", "group.instance.id": "slot"},
     "librdkafka cooperative": {
@@ -73,13 +75,15 @@ def read_for_ever(path: str, side: str, conf: dict[str, Any]) -> None:
         from kip848_client import Consumer
     else:
         from confluent_kafka import Consumer  # type: ignore[assignment]
-    consumer: Any = Consumer(conf)
+    consumer: Any = Consumer({key: value for key, value in conf.items() if key != "standby.file"})
     stopping = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
     signal.signal(signal.SIGUSR1, lambda *_: consumer.hand_over())
     consumer.subscribe([TOPIC])
     with Path(path).open("a", buffering=1, encoding="utf-8") as file:
         while not stopping.is_set() and not getattr(consumer, "handed_over", False):
+            if "group.instance.id.pool" in conf and consumer.health().standing_by:
+                Path(conf["standby.file"]).touch()
             messages = consumer.consume(1, 0.05)
             messages += consumer.consume(99, 0) if messages else []
             now = time.monotonic()
@@ -92,9 +96,12 @@ def read_for_ever(path: str, side: str, conf: dict[str, Any]) -> None:
 class Member:
     """A member's process."""
 
-    def __init__(self, name: str, side: str, broker: KafkaBroker, interval_ms: int, folder: Path, *, slot: int) -> None:
+    def __init__(
+        self, name: str, side: str, broker: KafkaBroker, interval_ms: int, folder: Path, *, slot: int, slots: int
+    ) -> None:
         self.name = name
         self.slot = slot
+        self.standby = folder.parent / f"{folder.name}-{name}.standby"
         self.path = folder / name
         conf: dict[str, Any] = {
             "bootstrap.servers": broker.bootstrap_servers,
@@ -105,6 +112,9 @@ class Member:
         }
         if "group.instance.id" in conf:
             conf["group.instance.id"] = f"slot-{slot}"
+        if "group.instance.id.pool" in conf:
+            conf["group.instance.id.pool"] %= slots - 1
+            conf["standby.file"] = str(self.standby)
         if side.startswith("java"):
             conf["fetch.max.wait.ms"] = 20
             conf["key.deserializer"] = conf["value.deserializer"] = f"{JAVA}.serialization.ByteArrayDeserializer"
@@ -178,9 +188,11 @@ def play(
 
     def start(slot: int | None = None) -> Member:
         number = next(numbers)
-        return Member(f"m{number}", side, broker, interval_ms, folder, slot=number if slot is None else slot)
+        place = number if slot is None else slot
+        return Member(f"m{number}", side, broker, interval_ms, folder, slot=place, slots=begin)
 
-    members = [start() for _ in range(size + (event != "join"))]
+    begin = size + (event != "join")
+    members = [start() for _ in range(begin)]
     hand_over = event.endswith("handed over")
     try:
         settle(folder, members)
@@ -203,7 +215,10 @@ def play(
         else:
             for _ in range(len(members)):
                 members.append(start())
-                settle(folder, members)
+                if "pool" in side:
+                    await_standby(members[-1])
+                else:
+                    settle(folder, members)
                 members.pop(0).stop(hand_over=hand_over)
                 settle(folder, members)
                 time.sleep(1)
@@ -216,6 +231,15 @@ def play(
         for member in members:
             member.process.wait()
     return reads_of(folder), began - 0.2, ended
+
+
+def await_standby(member: Member) -> None:
+    """Wait until a process is up and waits for a slot."""
+    deadline = time.monotonic() + 90
+    while not member.standby.exists():
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"{member.name} does not stand by")
+        time.sleep(0.1)
 
 
 def settle(folder: Path, members: list[Member]) -> None:
@@ -315,9 +339,11 @@ def main() -> int:
             writer = Writer(broker.bootstrap_servers)
             writer.start()
             for event, side in itertools.product(arguments.events, arguments.sides):
-                if (event.endswith("handed over") and side != "ours") or (
+                if (event.endswith("handed over") and side not in {"ours", "ours, pool"}) or (
                     side.endswith("static") and event != "restart in place"
                 ):
+                    continue
+                if side == "ours, pool" and not event.startswith("rolling restart"):
                     continue
                 found: dict[str, Any] = {"moved": [], "stayed": [], "moves": 0, "twice": 0}
                 for number in range(arguments.rounds):

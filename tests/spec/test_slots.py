@@ -19,6 +19,7 @@ from kip848_client.member.core.events import (
 from kip848_client.member.core.states import MemberState
 from kip848_client.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
 from tests.spec.arrange import fence
 from tests.support.member_harness import MemberHarness
 
@@ -150,6 +151,15 @@ def test_r302_a_group_that_does_not_exist_yet_has_free_slots() -> None:
     member = joining(*POOL)
     member.describe({}, epoch=0, others=[], error=ErrorCode.GROUP_ID_NOT_FOUND)
     assert named(member) == [(0, "s-0")]
+
+
+def test_r302_a_standby_follows_a_coordinator_that_moved() -> None:
+    """It sends no heartbeats, which would be told: it stood by for ever, beside a free slot."""
+    member = joining(*POOL)
+    member.coordinator_found = False
+    member.describe({}, epoch=0, others=[], error=ErrorCode.NOT_COORDINATOR)
+    member.advance(1_000)
+    assert member.requests(FindCoordinatorRequest)
 
 
 @pytest.mark.parametrize("describes", [False, True], ids=["old coordinator", "no right"])

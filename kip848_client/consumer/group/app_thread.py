@@ -37,6 +37,7 @@ from kip848_client.member.core.events import (
     MemberEvent,
     PausePartitions,
     RevokePartitions,
+    StandbyBegan,
     Start,
     StartFetching,
     StopFetching,
@@ -328,6 +329,8 @@ class AppThread:
                 self._run_listener(effect)
             case RevokePartitions() | LosePartitions():
                 self._run_listener(effect)
+            case StandbyBegan(topics=topics):
+                self._records.warm(topics)
             case SurfaceError(error=error):
                 self._keep_for_poll(self._told_now(error) if isinstance(error, MaxPollExceededError) else error)
             case Fail(error=error):

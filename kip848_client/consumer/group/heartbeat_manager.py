@@ -89,6 +89,7 @@ AppEffect: TypeAlias = (
     | StartFetching
     | StopFetching
     | SurfaceError
+    | StandbyBegan
     | Fail
 )
 """Effects that the application's thread performs, in order."""
@@ -551,9 +552,10 @@ class HeartbeatRequestManager:
             case HandOverFailed(reason=reason):
                 self._observer.hand_over_failed(reason)
                 return False
-            case StandbyBegan():
+            case StandbyBegan(waited_ms=waited_ms):
                 self._observer.standing_by(effect)
-                return False
+                if waited_ms:
+                    return False
             case SlotTaken():
                 self._observer.slot_taken(effect)
                 return False

@@ -99,11 +99,9 @@ class HandOver:
         context.subscription = Subscription()
 
     def advance(self) -> None:
-        """Ask for the epochs of the other members, let the revocation begin, or end; only while `active`."""
+        """Ask for the epochs of the others, let the revocation begin, or end; while `active` and not `releasing`."""
         context = self._context
-        if self._membership.releasing:
-            self._advance_release()
-        elif context.phase not in IN_GROUP or context.subscription:
+        if context.phase not in IN_GROUP or context.subscription:
             self._end()
         elif context.due(self._until_ms):
             self._end()  # it may still own partitions, or commit, without a coordinator: the leave gives them up
@@ -115,45 +113,55 @@ class HandOver:
         elif context.phase is Phase.IN_SYNC and not context.owned and not self._heartbeats.ownership_report_pending:
             self._end()
 
-    def look_for_end(self) -> bool:
-        """Go on if what was due in this step has ended a release; whether the member joins again."""
-        if self._membership.releasing and self._context.phase is Phase.IDLE:
-            self._advance_release()
-        return self._context.phase is Phase.JOINING
-
     # --- a slot
 
-    def _advance_release(self) -> None:
+    def wake(self) -> None:
+        """Have the member woken when a release takes too long."""
+        self._context.wake_at(self._until_ms)
+
+    @property
+    def releasing(self) -> bool:
+        """Whether the member hands over by a release of its slot."""
+        return self._membership.releasing
+
+    def advance_release(self) -> bool:
         """Revoke everything, and leave so that a standby may take the slot: it has to be free before one can show.
 
         If none comes, take the slot back, and hand over to the other members.
+
+        Returns:
+            Whether the membership has something to do.
         """
         context, release = self._context, self._membership.release
-        if context.due(self._until_ms):
+        if context.now_ms >= self._until_ms:
             if release.active or release.unwanted:
                 release.give_up()
             self._end()  # the application leaves: what it still owns goes with the slot
+        elif context.phase in {Phase.IN_SYNC, Phase.PENDING} and self._heartbeats.ownership_report_pending:
+            pass  # the acknowledgement of an assignment is under way
         elif context.phase in {Phase.IN_SYNC, Phase.PENDING} and not self._returns:
-            if context.owned:
-                self._reconciler.revoke_all(self._membership.exit.release)
-                context.move("rejoin_wanted")
-            else:
+            if not context.owned:
                 self._membership.exit.release()
+                return True
+            self._reconciler.revoke_all(self._membership.exit.release)
+            context.move("rejoin_wanted")
         elif context.phase is Phase.IN_SYNC:
             self._membership.releasing = False
             if context.owned:
                 self._announce()
-            else:
-                self._end()
+                return True
+            self._end()
         elif context.phase is Phase.IDLE and release.unwanted and not self._returns:
             self._returns = True
             context.subscription = self._subscription
             context.move("subscribed")
             self._membership.join()
+            return True
         elif context.phase not in MEMBER | LEAVING and not release.active:
             self._end()
         elif context.phase is Phase.JOINING and not self._returns:
             self._end()  # the application subscribed again
+        return False
 
     # --- asking
 

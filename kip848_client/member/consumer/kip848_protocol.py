@@ -66,11 +66,16 @@ class ConsumerProtocol(GroupPart):
         assigns = self._context.config.client_assignors
         if assigns:
             self._assignors.watch()  # before the heartbeat that tells what this makes known
-        if self._hand_over.active:
-            self._hand_over.advance()
+        hand_over = self._hand_over
+        if hand_over.active and hand_over.releasing:
+            hand_over.advance_release()
+        if hand_over.active and not hand_over.releasing:
+            hand_over.advance()
         self._membership.advance()
-        if self._hand_over.active and self._hand_over.look_for_end():
-            self._membership.advance()
+        while hand_over.active and hand_over.releasing and hand_over.advance_release():
+            self._membership.advance()  # what was due has ended a release
+        if hand_over.active and hand_over.releasing:
+            hand_over.wake()
         if assigns:
             self._assignors.advance()
 

@@ -22,6 +22,7 @@ from kip848_client.common.error_codes import RETRIABLE, ErrorCode
 from kip848_client.member.consumer.heartbeats import Heartbeats
 from kip848_client.member.core.context import Context
 from kip848_client.member.core.discovery import Discovery
+from kip848_client.member.core.error_tables import HeartbeatErrorClass, heartbeat_error_class
 from kip848_client.member.core.events import Destination, RequestFailed, SlotsUnseen, SlotTaken, StandbyBegan
 from kip848_client.member.core.states import Phase
 from kip848_client.member.group.group_exit import ignore_answer
@@ -85,10 +86,14 @@ class _Look:
             on_refused("the coordinator does not offer ConsumerGroupDescribe")
             return
 
+        link = self._context.link
+
         def answered(response: ConsumerGroupDescribeResponse) -> None:
             self._request_id = None
             group = next(iter(response.groups), None)
             if group is None or group.error_code in RETRIABLE:
+                if group is not None and heartbeat_error_class(group.error_code) is HeartbeatErrorClass.REDISCOVER:
+                    self._context.lose_link(link)  # a standby sends no heartbeat that would be told so
                 on_nothing()
             elif group.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
                 on_members(())
@@ -232,7 +237,8 @@ class Slots:
     def _tell(self) -> None:
         assert self._since_ms is not None
         self._told_ms = self._context.now_ms + TOLD_EVERY_MS
-        self._context.emit(StandbyBegan(len(self._slots), self._context.now_ms - self._since_ms))
+        waited_ms = self._context.now_ms - self._since_ms
+        self._context.emit(StandbyBegan(self._context.subscription.topics, len(self._slots), waited_ms))
 
     def _pause_ms(self) -> int:
         pause_ms = self._context.config.takeover_retry_ms * max(1.0, len(self._slots) / CROWD)

@@ -535,13 +535,17 @@ class GroupLeft(msgspec.Struct, frozen=True):
 
 
 class StandbyBegan(msgspec.Struct, frozen=True):
-    """Anywhere: every slot is held, so the member stands by. Told again while that lasts. For logs and metrics.
+    """Every slot is held, so the member stands by. Told again while that lasts: anywhere, for logs and metrics.
+
+    At the beginning the application's thread has librdkafka learn about the topics, before there is one to read.
 
     Args:
+        topics: those that it subscribes to by name.
         slots: how many there are.
         waited_ms: for how long; 0 at the beginning.
     """
 
+    topics: frozenset[str]
     slots: int
     waited_ms: int
 

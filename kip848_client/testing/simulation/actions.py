@@ -137,6 +137,13 @@ class Actions:
             case Kind.HAND_OVER:
                 for consumer in rng.sample(living, rng.randint(1, len(living))) if living else ():
                     environment.end(rng, consumer, SimulatedConsumer.hand_over)
+            case Kind.REPLACE:
+                if len(living) < environment.scenario.members_max:
+                    environment.join(rng)
+                    how = rng.choice((SimulatedConsumer.hand_over, SimulatedConsumer.close))
+                    old, delay_ms = rng.choice(living) if living else None, rng.randint(0, 3_000)
+                    if old is not None:
+                        environment.scheduler.call_in(delay_ms, lambda: self._replace(rng, old, how))
             case Kind.DELETE_GROUP:
                 pass  # only groups of workers are deleted
             case _:
@@ -153,6 +160,10 @@ class Actions:
         names = sorted(self._environment.cluster.topics.image.by_name)
         if names:
             action(rng.choice(names))
+
+    def _replace(self, rng: random.Random, old: SimulatedConsumer, how: Callable[[SimulatedConsumer], None]) -> None:
+        if not self._environment.healed and not old.closed:
+            self._environment.end(rng, old, how)
 
     # --- refusals
 

@@ -108,6 +108,10 @@ class ConsumerEnvironment(Environment):
         """Consumers whose process runs."""
         return [consumer for consumer in self.consumers if not consumer.closed]
 
+    def members_living(self) -> list[SimulatedConsumer]:
+        """Living consumers but those that stand by for a slot."""
+        return [consumer for consumer in self.living() if not consumer.member.view().standing_by]
+
     def staying(self) -> list[SimulatedConsumer]:
         """Living consumers that were not told to go."""
         return [consumer for consumer in self.consumers if not consumer.closed and consumer not in self._ended]
@@ -142,6 +146,8 @@ class ConsumerEnvironment(Environment):
             group_id=GROUP,
             member_id=f"member-{self._number}",
             instance_id=instance_id,
+            slots=tuple(f"slot-{number}" for number in range(scenario.slots)),
+            gives_up_slot=bool(scenario.slots),
             server_assignor=scenario.server_assignor or None,
             max_poll_interval_ms=scenario.max_poll_interval_ms,
             rebalance_timeout_ms=scenario.max_poll_interval_ms,
@@ -175,7 +181,8 @@ class ConsumerEnvironment(Environment):
         if is_classic:
             details["protocol"] = "classic"
         self.scheduler.note(name, "started", **details)
-        consumer.start(self.subscription(rng, everything=everything or self._number == 1 or self.healed))
+        everything = everything or self._number == 1 or self.healed or bool(scenario.slots)
+        consumer.start(self.subscription(rng, everything=everything))
         return consumer
 
     def subscription(self, rng: random.Random, *, everything: bool = False) -> Subscription:
@@ -239,10 +246,14 @@ class ConsumerEnvironment(Environment):
         """Whether every member is STABLE at the group's epoch with its target, and everything was read."""
         if self.producers is not None and not self.producers.rest():
             return False
-        living = self.living()
+        living = self.members_living()
         if self.observed_group.classic is not None:
             return self._classic_rests(living, self.observed_group.classic)
         members = self.observed_group.members
+        if len(living) < len(self.living()) and len(members) < self.scenario.slots:
+            return False  # a standby has yet to take a slot that is free
+        if any(one.frozen or one.application.busy for one in self.living() if one not in living):
+            return False
         if len(members) != len(living) or self.observed_group.group_epoch != self.observed_group.target_epoch:
             return False
         if self.cluster.up and self.cluster.host.matching:

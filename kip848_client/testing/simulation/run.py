@@ -191,6 +191,8 @@ class RunPhases:
         trials = Trials(environment, scheduler.random("trials"), wait_for_rest=self.wait_for_rest)
         for _ in range(scenario.trials):
             trials.one()
+        if scenario.slots:
+            trials.replace_one()
         if scenario.handovers and scheduler.random("together").random() < _TOGETHER:
             trials.hand_over_together()
         if environment.producers is not None:

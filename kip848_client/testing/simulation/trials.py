@@ -1,4 +1,4 @@
-"""Healthy changes, one at a time, each with a time limit: what L1, L2, L5, L6, L8, L10 and L12 promise, measured.
+"""Healthy changes, one at a time, each with a time limit: what L1, L2, L5, L6, L8, L10, L12 and L13 promise, measured.
 
 The group is at rest before and must be at rest after, with as many epochs as the change needs and no more.
 """
@@ -16,6 +16,8 @@ from kip848_client.testing.simulation.consumer_environment import ConsumerEnviro
 from kip848_client.testing.simulation.virtual.violation import fail
 
 _QUIET_INTERVALS: Final = 4
+_TAKEOVER_MS: Final = 1_500
+"""For poll() and listeners of the old owner, a look and a join of the standby, and its listener and first fetch."""
 
 
 class Trial(enum.Enum):
@@ -106,6 +108,34 @@ class Trials:
                 assert_never(trial)
         self._reassign(settle_ms)
 
+    def replace_one(self) -> None:
+        """L13: a deploy of a healthy group with slots moves nothing: a standby has the partitions at once."""
+        environment, rng = self._environment, self._rng
+        while not any(one.member.view().standing_by for one in environment.staying()):
+            if len(environment.living()) > environment.scenario.slots + 1:
+                return  # those that are there have other things to do
+            environment.join(rng)
+            environment.scheduler.run_until(environment.scheduler.now_ms + 1_000)
+        environment.healed_ms = environment.scheduler.now_ms
+        limit_ms = environment.scenario.session_timeout_ms + 6 * environment.scenario.heartbeat_interval_ms + 2_000
+        if not self._wait_for_rest(limit_ms):
+            fail("L1", f"no rest within {limit_ms} ms: {environment.picture()}")
+        standbys = [one for one in environment.staying() if one.member.view().standing_by]
+        owners = [one for one in environment.members_living() if one in environment.staying()]
+        if not standbys or not owners:
+            return
+        environment.note("trial_replace")
+        environment.healed_ms = environment.scheduler.now_ms
+        old, epoch = rng.choice(owners), environment.observed_group.group_epoch
+        held, slot = set(old.assignment()), old.member.view().instance_id
+        environment.end(rng, old, rng.choice((SimulatedConsumer.hand_over, SimulatedConsumer.close)))
+        environment.scheduler.run_until(environment.scheduler.now_ms + _TAKEOVER_MS)
+        heirs = [one for one in standbys if one.member.view().instance_id == slot]
+        if not heirs or set(heirs[0].readable) != held:
+            fail("L13", f"{slot} was released, and nobody reads its partitions: {environment.picture()}")
+        if environment.observed_group.group_epoch != epoch:
+            fail("L13", f"{slot} was taken over, and the group epoch moved from {epoch}: {environment.picture()}")
+
     def hand_over_together(self) -> None:
         """L12: members that hand over at the same time wait for those that stay, and not for each other."""
         environment, rng = self._environment, self._rng
@@ -182,7 +212,7 @@ class Trials:
         """L6: with nothing to do epochs stay, members send one heartbeat an interval, and offsets are committed."""
         environment = self._environment
         epoch = environment.observed_group.group_epoch
-        living = environment.living()
+        living = environment.members_living()
         intervals_ms = {consumer.member.snapshot().heartbeat_interval_ms for consumer in living}
         if len(intervals_ms) > 1:  # it was changed, and some hear of it with their next heartbeat
             environment.scheduler.run_until(environment.scheduler.now_ms + max(intervals_ms))

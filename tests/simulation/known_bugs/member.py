@@ -11,9 +11,11 @@ from kip848_client.common.model import NamedPartition, OffsetAndMetadata
 from kip848_client.member import member as member_module
 from kip848_client.member.consumer import heartbeats as member_heartbeat
 from kip848_client.member.consumer import membership as member_membership
+from kip848_client.member.consumer import slots as member_slots
 from kip848_client.member.consumer.hand_over import HandOver
 from kip848_client.member.consumer.heartbeats import Heartbeats
 from kip848_client.member.consumer.reconciler import Reconciler
+from kip848_client.member.consumer.slots import Slots
 from kip848_client.member.core.error_tables import HeartbeatErrorClass, heartbeat_error_class
 from kip848_client.member.core.events import HandOverRequested
 from kip848_client.member.core.states import HEARTBEATING, Phase
@@ -97,3 +99,14 @@ def _(patch: Patch) -> None:
         original(self, replace(event, deadline_ms=event.deadline_ms + 3_600_000))
 
     patch.setattr(HandOver, "request", request)
+
+
+@known_bug("a standby does not try again", "L13", "L1", scenario="deploys")
+def _(patch: Patch) -> None:
+    patch.setattr(Slots, "_pause_ms", lambda _: 3_600_000)
+
+
+@known_bug("a member with a slot gives it up at once", "L13", scenario="deploys")
+def _(patch: Patch) -> None:
+    patch.setattr(member_membership, "STATIC_LEAVE_EPOCH", -1)
+    patch.setattr(member_slots, "STATIC_LEAVE_EPOCH", -1)

@@ -158,7 +158,8 @@ _STORMS: Final[dict[type, int]] = {FindCoordinatorRequest: 20, JoinGroupRequest:
 class OneHeartbeat(Checker):
     """C4: at most one heartbeat is in flight, and none outside the group or while partitions are lost.
 
-    A member that leaves says so, if its coordinator is connected; a static member says that it will be back.
+    A member that leaves says so, if its coordinator is connected; a static member says that it will be back. One with a
+    slot from a pool may give it up, and a standby has nothing to leave.
     """
 
     def __init__(self, run_state: RunState) -> None:
@@ -170,7 +171,8 @@ class OneHeartbeat(Checker):
     def sent(self, consumer: ClientProcess, request: ConsumerGroupHeartbeatRequest) -> None:
         if request.member_epoch < 0:
             self._said_goodbye.add(consumer.name)
-            if request.member_epoch != (LEAVE_EPOCH if request.instance_id is None else STATIC_LEAVE_EPOCH):
+            said = LEAVE_EPOCH if request.instance_id is None else STATIC_LEAVE_EPOCH
+            if request.member_epoch != said and not consumer.config.slots:
                 fail("C4", f"{consumer.name} leaves with {request}")
             return
         if consumer.member.phase not in HEARTBEATING:
@@ -189,7 +191,8 @@ class OneHeartbeat(Checker):
         if effect.new not in OUTSIDE_GROUP or consumer.is_classic:
             return
         is_connected = consumer.connected and consumer.member.coordinator is not None
-        if effect.trigger == "left" and consumer.name not in self._said_goodbye and is_connected:
+        may_leave = is_connected and (effect.member_epoch > 0 or not consumer.config.slots)
+        if effect.trigger == "left" and consumer.name not in self._said_goodbye and may_leave:
             fail("C4", f"{consumer.name} leaves and does not say so")
         self._said_goodbye.discard(consumer.name)
         self._in_flight.pop(consumer.name, None)

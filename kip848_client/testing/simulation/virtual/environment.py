@@ -47,6 +47,7 @@ class Kind(enum.Enum):
     SWITCH = "switches"
     DELETE_GROUP = "group_deletions"
     HAND_OVER = "handovers"
+    REPLACE = "replacements"
 
 
 class PlannedEvent(msgspec.Struct, frozen=True):

@@ -117,6 +117,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
             left on the old one, the restart goes the other way.
         group_deletions: all processes end, the group is deleted as soon as it is empty, and they come back.
         early: fraction of the consumers that send early heartbeats.
+        slots: consumers share a pool of so many instance ids; those that find none stand by.
+        replacements: a consumer starts, and a while later another one hands over, or closes: one step of a deploy.
         handovers: some consumers, or all, call hand_over() at the same time, and close when it has ended.
         deletions: topics that are deleted and created again.
         metadata_lag_ms: how long a new topic's name is unknown to the brokers.
@@ -180,6 +182,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     group_deletions: float = 0.0
     early: float = 0.0
     handovers: float = 0.04
+    slots: int = 0
+    replacements: float = 0.0
     producers: int = 0
     metadata_lag_ms: int = 0
     group_max_size: int = 0
@@ -376,6 +380,13 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
             faults.loss=0.08 faults.duplicate=0.08 faults.break_connection=0.03 faults.delay_ms=0,120 faults.slow=0.05
             faults.stuck=0.005
             behaviour.listener_raises=0.1 behaviour.stall=0.02 behaviour.hang=0.01 behaviour.commit=0.1
+            """,
+        ),
+        _named(
+            "deploys",
+            """
+            slots=3 members=3 members_max=5 topics=orders:6 replacements=0.4 joins=0.1 leaves=0.05 crashes=0.1 cuts=0.05
+            freezes=0.05 resubscriptions=0 failovers=0.04 replication_ms=20 early=0.5 duration_ms=40000
             """,
         ),
         CLASSIC,
