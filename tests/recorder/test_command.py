@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer as LibrdkafkaConsumer
-from confluent_kafka import TopicPartition
+from confluent_kafka import Producer, TopicPartition
 
 from kip848_client import Consumer, EmbeddedBroker
 from kip848_client.cli import main
 from kip848_client.journal import JournalEvent, MemoryJournal, read_journal
 from kip848_client.tools.report import Figures, build_timelines, figures_of
+from kip848_client.tools.watching import groups_read
+from kip848_client.tools.watching.watch_view import STUCK_MS
 from tests.support.driving import settings
 from tests.support.waiting import wait_until
 
@@ -143,6 +146,31 @@ def test_the_topic_is_there_for_readers_alone(kip848_broker: EmbeddedBroker) -> 
     assert producer.flush(10) == 0
     assert "TOPIC_EXCEPTION" in failures[0]
     assert kip848_broker.topics == {"orders": 1}
+
+
+def test_a_report_of_a_cluster_names_the_transaction_that_holds_a_group_back(
+    kip848_broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its members are well and own everything: the report said that nothing went wrong."""
+    kip848_broker.topics.create("orders", partitions=2)
+    producer = Producer({"bootstrap.servers": kip848_broker.bootstrap_servers, "transactional.id": "pay-7"})
+    producer.init_transactions()
+    monkeypatch.setattr(groups_read, "_now_ms", lambda: time.time_ns() // 1_000_000 + STUCK_MS)
+    with member(kip848_broker, "one") as one:
+        settle(kip848_broker, one)
+        one.commit(offsets=[TopicPartition("orders", 0, 0)], asynchronous=False)
+        producer.begin_transaction()
+        producer.produce("orders", b"open", partition=0)
+        producer.flush()
+        command = ["report", "--bootstrap", kip848_broker.bootstrap_servers]
+        assert main(command) == 0
+        while_open = capsys.readouterr().out
+        producer.abort_transaction()
+        assert main(command) == 0
+        after = capsys.readouterr().out
+    held = "an open transaction holds readers of committed records back in 1 partition (orders-0)"
+    assert held in while_open
+    assert held not in after
 
 
 def test_a_cluster_is_reported_on_without_a_file_in_between(

@@ -131,13 +131,14 @@ def _savings(timelines: Sequence[Timeline], findings: Sequence[Finding]) -> Iter
 
 
 def _of_cluster(arguments: argparse.Namespace) -> list[Timeline]:
-    from kip848_client.tools.watching.groups_read import read_cluster  # here: a report of files needs no client
+    from kip848_client.tools.watching.groups_read import LastMoves, read_cluster  # here: files need no client
 
-    timelines = build_timelines(read_cluster(arguments))
+    moves = LastMoves()
+    timelines = build_timelines(moves.watch(read_cluster(arguments)))
     if not timelines:
         wanted = "of any group" if arguments.group is None else f"of group {arguments.group!r}"
         raise Kip848Error(f"no record {wanted} in __consumer_offsets")
-    return timelines
+    return moves.with_held(timelines, arguments)
 
 
 def _read(logs: Sequence[str], group_id: str | None) -> list[Timeline]:

@@ -25,8 +25,8 @@ from kip848_client.tools.report.summary import duration
 from kip848_client.tools.report.timeline import Timeline
 
 Kind: TypeAlias = Literal[
-    "all groups", "outage", "no reader", "stand-still", "died", "no members", "never acknowledged", "flapping",
-    "many rebalances", "slow revocation", "static expired", "switch", "deploy",
+    "all groups", "outage", "held back", "no reader", "stand-still", "died", "no members", "never acknowledged",
+    "flapping", "many rebalances", "slow revocation", "static expired", "switch", "deploy",
 ]  # fmt: skip
 KINDS: Final[tuple[Kind, ...]] = Kind.__args__  # type: ignore[attr-defined]
 """From the worst to the least."""
@@ -103,6 +103,7 @@ def findings_of(
     still = [*_outages(timeline, story, handovers), *_stand_stills(timeline, story, rebalances, handovers)]
     return worst_first(
         [
+            *_held_back(timeline),
             *_without_owner(timeline),
             *still,
             *_deaths(timeline, still),
@@ -298,6 +299,27 @@ def _overlapping(handovers: Iterable[Handover]) -> Iterator[list[Handover]]:
 
 
 # --- members
+
+
+def _held_back(timeline: Timeline) -> Iterator[Finding]:
+    """Partitions in which an open transaction holds readers of committed records back now."""
+    if timeline.held:
+        begin_ms = min(timeline.held.values())
+        which = sorted(timeline.held, key=natural)
+        ms = max(0.0, timeline.end_ms - begin_ms)
+        yield Finding(
+            kind="held back",
+            group_id=timeline.group_id,
+            start_ms=begin_ms,
+            ms=ms,
+            rests="at least",
+            partitions=len(which),
+            why="open transaction",
+            who=(),
+            text=f"an open transaction holds readers of committed records back in {counted(len(which), 'partition')} "
+            f"({named(which)}), for at least {duration(ms)}: kip848 transactions list shows whose it is",
+            which=which[:WHICH_MAX],
+        )
 
 
 def _without_owner(timeline: Timeline) -> Iterator[Finding]:

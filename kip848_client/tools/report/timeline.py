@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -122,6 +122,7 @@ class Timeline(msgspec.Struct, frozen=True):
         coordinated: the log has the coordinator's side; without it epochs and states are inferred from clients.
         backwards_ms: by how much the times of one file run backwards, at most; changes are in doubt then.
         pauses: when none of its members committed; of a log that has all commits.
+        held: partitions in which an open transaction holds it back now -> since when nothing moved there. Not in a log.
     """
 
     group_id: str
@@ -140,3 +141,4 @@ class Timeline(msgspec.Struct, frozen=True):
     coordinated: bool = True
     backwards_ms: float = 0.0
     pauses: Pauses = Pauses()
+    held: Mapping[str, float] = {}
