@@ -2,9 +2,9 @@
 
 ::
 
-    python benchmarks/threads.py
-    python benchmarks/threads.py --against ../other-checkout    # the records of that one in turns with these
-    python benchmarks/threads.py --quick
+    python benchmarks/anythread.py
+    python benchmarks/anythread.py --against ../other-checkout    # the records of that one in turns with these
+    python benchmarks/anythread.py --quick
 
 * Records: CPU time of the thread that reads, for each record that is at hand, through ``poll()`` and through
   ``batches()`` of 20; alone, and while another thread asks for ``position()`` again and again.
@@ -134,7 +134,7 @@ def main(arguments: argparse.Namespace) -> None:
     costs = {f"{way}{', asked' if beside else ''}, {name}": median(ns, 1) for (way, beside, name), ns in found.items()}
     table([["records", "ns each"], *map(list, costs.items())])
     table([["the longest call", "ms"], *map(list, waits.items())])
-    result = {"benchmark": "threads", "machine": machine(), "versions": versions("confluent-kafka")}
+    result = {"benchmark": "anythread", "machine": machine(), "versions": versions("confluent-kafka")}
     keep({**result, "records_ns": costs, "calls_ms": waits}, arguments)
 
 
