@@ -57,7 +57,7 @@ FIGURE_TABLES: Final[Mapping[str, Mapping[str, pa.DataType]]] = {
     },
     "findings": {
         "kind": _TEXT, "start_ms": _MS, "ms": _MS, "rests": _TEXT, "partitions": _COUNT, "why": _TEXT, "who": _TEXTS,
-        "text": _TEXT, "which": _TEXTS, "badness": _MS,
+        "text": _TEXT, "which": _TEXTS, "least_ms": _MS, "most_ms": _MS, "records": _COUNT, "badness": _MS,
     },
     "states": {"state": _TEXT, "start_ms": _MS, "end_ms": _MS},
     "revocations": {"member": _TEXT, "took": _SPREAD},
