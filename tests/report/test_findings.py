@@ -486,6 +486,18 @@ def test_an_outage_of_the_whole_group_is_the_first_finding() -> None:
     assert {each.gap_ms for each in handovers_of(timeline) if each.is_outage} == {384_000}
 
 
+def test_the_only_member_that_died_and_was_replaced_at_once_has_died() -> None:
+    """Its group was empty for a moment only; most of the time it was counted, and silent."""
+    (finding,) = _found(
+        *(joined(0, "a"), counted(0, "a", 0), group_became(0, "Stable")),
+        *(committed(at, "a", 0) for at in range(1_000, 8_001, 1_000)),
+        *(left(20_000, "a"), group_became(20_000, "Empty"), joined(21_500, "b", "/10.0.0.2")),
+        *(group_became(21_500, "Reconciling"), counted(21_500, "b", 0), group_became(21_500, "Stable")),
+        committed(22_000, "b", 0),
+    )
+    assert _told(finding) == ("stand-still", "died", 15_000, "at most", 1)
+
+
 def test_a_group_without_members_for_which_nothing_waited_was_not_out() -> None:
     """Nobody is to be woken since a group was stopped, or since somebody skipped the records for it."""
     assert not [each for each in _found(*_an_outage(offset=20_000)) if each.kind == "outage"]

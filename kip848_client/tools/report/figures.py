@@ -31,7 +31,7 @@ import itertools
 import math
 from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -44,6 +44,9 @@ from kip848_client.tools.report.unread import Bound
 
 Rests: TypeAlias = Literal["exact", "at most", "at least"]
 """What a duration says: at most and at least are bounds."""
+
+OUT_MS_MIN: Final = 1_000.0
+"""Shorter times without any member are no outage."""
 
 
 class Percentiles(msgspec.Struct, frozen=True):
@@ -92,7 +95,7 @@ class Handover(msgspec.Struct, frozen=True):
         since_ms: when that time begins.
         got_ms: when the next owner is counted from; None if it wrote a log itself.
         waited: how many records waited meanwhile, at least; 0 if commits do not say so.
-        is_outage: the whole group had no members meanwhile.
+        is_outage: the whole group had no members for most of that time.
         least_ms: how long nobody was counted as the owner; None if `gap_ms` is None.
         most_ms: until the commit of the next owner that shows that it reads; None if no commit says so.
         idle_ms: how long no commit had moved it before its owner gave it up, if that is unusual and records waited.
@@ -308,20 +311,22 @@ def _measured(
         out = sum(max(0.0, min(one.end_ms, until_ms) - max(one.start_ms, since_ms)) for one in outages)
         return _with_members(empty, since_ms, until_ms) + out
 
+    gap_ms = unread(start_ms, end_ms)
+    out_ms = sum(one.ms for one in outages)
     most_ms = None
     if rests == "at most":
-        most_ms = unread(start_ms, end_ms)
+        most_ms = gap_ms
     elif rests == "exact" and bound is not None and bound.had_records and (bound.until_ms or 0.0) >= end_ms:
         most_ms = unread(start_ms, bound.until_ms or 0.0)  # it is counted, and does not read yet
     return replace(
         each,
-        gap_ms=unread(start_ms, end_ms),
+        gap_ms=gap_ms,
         rests=rests,
         since_ms=start_ms,
         least_ms=unread(each.left_ms, got_ms),
         most_ms=most_ms,
         waited=0 if bound is None else bound.waited(got_ms, unread_ms=got_ms - each.left_ms),
-        is_outage=bool(outages),
+        is_outage=out_ms >= max(OUT_MS_MIN, gap_ms / 2),
         idle_ms=None if bound is None else bound.idle_ms,
     )
 

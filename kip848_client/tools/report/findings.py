@@ -15,7 +15,16 @@ import msgspec
 
 from kip848_client.common.plain_text import counted
 from kip848_client.tools.report.causes import MOVE_MS, NAMED, Cause, Story, between, cause_of, named
-from kip848_client.tools.report.figures import Figures, Handover, Rebalance, Rests, figures_of, handovers_of, owners_of
+from kip848_client.tools.report.figures import (
+    OUT_MS_MIN,
+    Figures,
+    Handover,
+    Rebalance,
+    Rests,
+    figures_of,
+    handovers_of,
+    owners_of,
+)
 from kip848_client.tools.report.lanes import natural
 from kip848_client.tools.report.lives import Departure
 from kip848_client.tools.report.outages import outages_of
@@ -174,22 +183,18 @@ def worst_first(findings: Iterable[Finding]) -> list[Finding]:
 def _outages(timeline: Timeline, story: Story, handovers: Sequence[Handover]) -> Iterator[Finding]:
     """The whole group had no members while records waited for them."""
     for out in outages_of(timeline):
-        if out.ms < STILL_MS:
-            continue
+        over = [
+            each
+            for each in handovers
+            if each.is_outage and each.left_ms <= out.start_ms and each.since_ms + (each.gap_ms or 0.0) >= out.end_ms
+        ]
+        if out.ms < OUT_MS_MIN or not over:
+            continue  # most of it was before: a member died, and the group had no other one for a moment
         which = sorted(out.waited, key=natural)
         last = between(story.departures, 0.0, out.start_ms, key=lambda each: each.at_ms)
         together = [each for each in last if out.start_ms - each.at_ms <= _STOPPED_MS]
         cause = story.cause_of(together) if together else Cause("", (), "")
-        unread_ms = max(
-            (
-                each.gap_ms or 0.0
-                for each in handovers
-                if each.is_outage
-                and each.left_ms <= out.start_ms
-                and each.since_ms + (each.gap_ms or 0.0) >= out.end_ms
-            ),
-            default=0.0,
-        )
+        unread_ms = max(each.gap_ms or 0.0 for each in over)
         longer = unread_ms - out.ms >= STILL_MS
         yield Finding(
             kind="outage",
