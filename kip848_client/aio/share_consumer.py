@@ -25,6 +25,7 @@ from kip848_client.errors import IllegalStateError, Kip848Error
 from kip848_client.member.core.states import MemberState
 from kip848_client.member.share.share_events import AcknowledgeType
 from kip848_client.share.core import CLOSE_TIMEOUT_S, AcknowledgementCallback, ShareCore
+from kip848_client.share.health import ShareHealth
 from kip848_client.share.message import ShareMessage
 from kip848_client.share.settings import GRACE_S, MAX_DELIVERIES, QueueSettings, QueueStatus
 
@@ -288,6 +289,10 @@ class AsyncShareConsumer(Generic[K_co, V_co]):
     def acquisition_lock_timeout_ms(self) -> int | None:
         """How long a lock lasts, as the brokers say; None before the first answer."""
         return self._core.lock_ms or None
+
+    def health(self) -> ShareHealth:
+        """The health of this consumer, for a liveness or readiness probe. From any thread; never waits."""
+        return self._core.health(self.processing_status())
 
     @property
     def state(self) -> MemberState:

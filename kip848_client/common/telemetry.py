@@ -131,6 +131,19 @@ PROCESS_GAUGES: Final[Mapping[str, str]] = {
 }
 """Read while process() runs, the counters (``.total``), too."""
 
+SHARE_GAUGES: Final[Mapping[str, str]] = {
+    "kip848.share.acquired.total": "deliveries to this member, with those given back unread",
+    "kip848.share.accepted.total": "records accepted, as their leaders confirmed",
+    "kip848.share.released.total": "records released, as their leaders confirmed",
+    "kip848.share.rejected.total": "records rejected, as their leaders confirmed",
+    "kip848.share.renewed.total": "locks renewed, as their leaders confirmed",
+    "kip848.share.lock.lost.total": "locks that ended while the application had the record",
+    "kip848.share.not.acknowledged.total": "acknowledgements that were refused, or whose answer was lost",
+    "kip848.share.in.hand": "records that the application has and has not acknowledged",
+    "kip848.share.oldest.seconds": "s since the first of these was handed out; 0 without one",
+}
+"""Read while a share consumer is open, the counters (``.total``), too."""
+
 SPANS: Final[Mapping[str, str]] = {
     "kafka.consumer.rebalance": "from the assignment that began a rebalance until its acknowledgement is due",
     "kafka.consumer.partitions_assigned": "on_partitions_assigned runs",
@@ -431,7 +444,7 @@ def _make_gauges() -> None:
         return
     meter = _meter()
     made: list[object] = []
-    for name, text in {**GAUGES, **WORKER_GAUGES, **PROCESS_GAUGES}.items():
+    for name, text in {**GAUGES, **WORKER_GAUGES, **PROCESS_GAUGES, **SHARE_GAUGES}.items():
         make = meter.create_observable_counter if is_counter(name) else meter.create_observable_gauge
         made.append(make(name, callbacks=[partial(_observe_clients, name)], unit=unit_of(name), description=text))
     _gauges.append((provider, made))

@@ -17,6 +17,7 @@ from typing import Any, Final, TypeAlias, cast
 from kip848_client.common.clock import Clock, SystemClock
 from kip848_client.common.logs import LOGGER, LogEvent, log_event
 from kip848_client.common.model import NamedPartition, Subscription
+from kip848_client.common.telemetry import ClientMetrics
 from kip848_client.config import ConfigValue
 from kip848_client.consumer.records.data_plane import TopicPartition, public
 from kip848_client.consumer.records.deserializers import Deserializers, deserializers_of
@@ -34,8 +35,10 @@ from kip848_client.member.core.states import MemberState
 from kip848_client.member.share.held_records import AcquiredRecord
 from kip848_client.member.share.share_events import AcknowledgeType, CommitEnded
 from kip848_client.share.config import ShareConfig, parse_share_config
+from kip848_client.share.health import ShareHealth, figures_of, health_of
 from kip848_client.share.host import ShareHost
 from kip848_client.share.message import ShareMessage
+from kip848_client.share.settings import QueueStatus
 
 CLOSE_TIMEOUT_S: Final = 30.0
 """Default time limit of close()."""
@@ -78,6 +81,9 @@ class ShareCore:
         """What the last poll() returned and nobody has acknowledged."""
         self._failure: DeserializationError | None = None
         self._last_commit_id = 0
+        self._metrics: Final = ClientMetrics(
+            client_id=self.config.connections.client_id, group_id=self.config.connections.group_id
+        )
         self._finalizer = weakref.finalize(self, _abandon, self.host, self.config.connections.group_id)
 
     # --- group
@@ -95,6 +101,7 @@ class ShareCore:
         self.host.post(SubscriptionChanged(Subscription(topics=frozenset(names))))
         if starts:
             self.host.start()
+            self._metrics.offer(figures_of(self.host, self.clock))
 
     def unsubscribe(self) -> None:
         """See `ShareConsumer.unsubscribe`."""
@@ -387,12 +394,17 @@ class ShareCore:
         if accept:
             self.accept_returned()
         self._finalizer.detach()
+        self._metrics.withdraw()
         if not self.started:
             return False
         self.host.close(deadline_ms=self.clock.now_ms() + int(max(0.0, timeout_s) * 1000))
         return True
 
     # --- small
+
+    def health(self, processing: QueueStatus | None) -> ShareHealth:
+        """See `ShareHealth`."""
+        return health_of(self.host, self.clock, closed=self.closed, processing=processing)
 
     def check_open(self) -> None:
         """Raise if the consumer is closed, failed, or made before a fork."""

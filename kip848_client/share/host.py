@@ -113,6 +113,9 @@ class ShareHost:
         """To be raised by the next poll()."""
         self.fatal: Kip848Error | None = None
         """Raised by every call but close()."""
+        self.last_error: str | None = None
+        """The last error of any kind, for `health`."""
+        self.last_error_ms: int | None = None
         self.wants_outcomes: bool = False
         """Keep outcomes for a callback."""
         self.home: Final = HomeProcess()
@@ -265,9 +268,11 @@ class ShareHost:
             match effect:
                 case Fail(error):
                     self.fatal = error
+                    self._failed(error)
                     self._log(logging.ERROR, LogEvent.FAILED, error=str(error))
                 case SurfaceError(error):
                     self.error = error
+                    self._failed(error)
                 case StateChanged(old, new, trigger, epoch):
                     moved = {"from": old.name, "to": new.name, "trigger": trigger, "member_epoch": epoch}
                     self._log(logging.INFO, LogEvent.STATE_CHANGED, **moved)
@@ -282,6 +287,7 @@ class ShareHost:
                     if self.wants_outcomes:
                         self.outcomes.append(each)
                     if each.error is not None:
+                        self._failed(each.error)
                         self._log(
                             logging.WARNING,
                             LogEvent.SHARE_NOT_ACKNOWLEDGED,
@@ -294,12 +300,15 @@ class ShareHost:
                 case CommitEnded():
                     self.commits[each.commit_id] = each
                 case ReaderFailed(error):
+                    self._failed(error)
                     self.fatal = self.fatal or error
                 case ReaderSurfaced(error):
+                    self._failed(error)
                     self.error = error
                 case ReaderClosed():
                     self._reader_closed = True
                 case LeaderRefuses(node_id, error):
+                    self._failed(error)
                     self._log(logging.WARNING, LogEvent.SHARE_LEADER_REFUSES, node_id=node_id, error=str(error))
                 case ShareSend() | FindLeaders():
                     pass
@@ -370,6 +379,7 @@ class ShareHost:
         except Kip848Error as error:
             with self.lock:
                 self.reader.find_failed()
+            self._failed(error)
             self._log(logging.INFO, LogEvent.SHARE_LEADERS_UNKNOWN, error=str(error))
         else:
             with self.lock:
@@ -395,6 +405,9 @@ class ShareHost:
             for partition in topic.partitions
             if partition.leader_id in nodes
         }
+
+    def _failed(self, error: object) -> None:
+        self.last_error, self.last_error_ms = str(error), self._clock.now_ms()
 
     def _log(self, level: int, event: LogEvent, **fields: object) -> None:
         connections = self._config.connections

@@ -30,6 +30,7 @@ class AcquiredRecord(msgspec.Struct, eq=False, gc=False):
         lock_until_ms: when the leader gives it to another member, as of when the request was sent: never too late.
         node_id: the leader that it was acquired from.
         timestamp_type: 1 create time, 2 log append time.
+        taken_ms: when it was handed out.
     """
 
     partition: IdPartition
@@ -39,6 +40,7 @@ class AcquiredRecord(msgspec.Struct, eq=False, gc=False):
     lock_until_ms: int
     node_id: int
     timestamp_type: int = 1
+    taken_ms: int = 0
 
     @property
     def offset(self) -> int:
@@ -114,6 +116,7 @@ class HeldRecords:
         while self._waiting and len(taken) < count:
             held = self._waiting.popleft()
             if held.lock_until_ms > now_ms:
+                held.taken_ms = now_ms
                 self._out[held.partition, held.offset] = held
                 taken.append(held)
         return taken

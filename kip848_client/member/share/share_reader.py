@@ -99,6 +99,38 @@ class ReaderSettings(msgspec.Struct, frozen=True, kw_only=True):
     retry_backoff_max_ms: int = 1_000
 
 
+class ShareCounts(msgspec.Struct):
+    """What became of records since the start.
+
+    Args:
+        acquired: deliveries to this member, with those that were given back unread.
+        accepted, released, rejected, renewed: acknowledgements that a leader confirmed.
+        lock_lost: locks that ended while the application had the record.
+        not_acknowledged: acknowledgements that were refused, or whose answer was lost.
+    """
+
+    acquired: int = 0
+    accepted: int = 0
+    released: int = 0
+    rejected: int = 0
+    renewed: int = 0
+    lock_lost: int = 0
+    not_acknowledged: int = 0
+
+    def confirmed(self, words: Iterable[int]) -> None:
+        """Count confirmed acknowledgements."""
+        for word in words:
+            match word:
+                case AcknowledgeType.ACCEPT:
+                    self.accepted += 1
+                case AcknowledgeType.RELEASE:
+                    self.released += 1
+                case AcknowledgeType.REJECT:
+                    self.rejected += 1
+                case _:
+                    self.renewed += 1
+
+
 class _Flight(msgspec.Struct, frozen=True):
     """A request under way."""
 
@@ -134,6 +166,7 @@ class ShareReader:
         self._rng: Final = rng
         self._now_ms = 0
         self.held: Final = HeldRecords()
+        self.counts: Final = ShareCounts()
         self.record_limit: bool = settings.record_limit
         """Acquire no more than there is room for; the shell may change it."""
         self.room: int = 0
@@ -419,6 +452,7 @@ class ShareReader:
             text = "its lock had ended before this was said: it was delivered again"
             self._outcomes(unsaid, error_for_code(ErrorCode.INVALID_RECORD_STATE, text))
         self.held.gaps(flight.node_id, partition, counts)
+        self.counts.acquired += len(found)
         self._lost(self.held.acquired(found))
 
     def _acknowledged(self, flight: _Flight, response: ShareAcknowledgeResponse) -> None:
@@ -487,6 +521,10 @@ class ShareReader:
             if not spoken:
                 continue
             self._effects.append(Outcome(partition, spoken, error))
+            if error is None:
+                self.counts.confirmed(spoken.values())
+            else:
+                self.counts.not_acknowledged += len(spoken)
             for commit in self._commits.values():
                 waits = commit.open.get(partition)
                 if waits is None or waits.isdisjoint(spoken):
@@ -512,6 +550,7 @@ class ShareReader:
         by_partition: defaultdict[IdPartition, set[int]] = defaultdict(set)
         for held in records:
             by_partition[held.partition].add(held.offset)
+            self.counts.lock_lost += 1
         self._effects += [LocksLost(partition, frozenset(found)) for partition, found in by_partition.items()]
 
     # --- small

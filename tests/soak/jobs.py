@@ -1,0 +1,217 @@
+"""``python -m tests.soak.jobs``: a queue of jobs on a real Kafka, with workers that are killed and deployed.
+
+Some processes handle jobs of a share group in `AsyncShareConsumer.process()`. Each writes down a job when it is done,
+before it is accepted. Processes get SIGKILL, and all of them are replaced one after the other with SIGTERM. At the end
+every job must have been done; a job may have been done twice only if a process that had it was killed. Prints how many.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+import confluent_kafka
+
+from kip848_client import AsyncShareConsumer, ShareMessage
+from tests.interop.kafka_broker import KafkaBroker
+
+kit: Any = importlib.import_module("confluent_kafka.admin")  # its stubs do not export what it has
+
+REPOSITORY: Final = Path(__file__).parents[2]
+TOPIC: Final = "jobs"
+GROUP: Final = "soak-jobs"
+LOCK_MS: Final = 15_000
+"""The least that Kafka allows by default."""
+QUIET_S: Final = 120
+
+
+def work(bootstrap_servers: str, path: str, concurrency: int, job_s: float) -> None:
+    """One process: does jobs until SIGTERM."""
+    ledger = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+    async def main() -> None:
+        conf = {"bootstrap.servers": bootstrap_servers, "group.id": GROUP}
+        async with AsyncShareConsumer(conf) as queue, anyio.create_task_group() as tasks:
+            await queue.subscribe([TOPIC])
+
+            async def stop() -> None:
+                with anyio.open_signal_receiver(signal.SIGTERM) as signals:
+                    async for _ in signals:
+                        queue.hand_over()
+                        return
+
+            async def handle(message: ShareMessage[bytes | None, bytes | None]) -> None:
+                await anyio.sleep(job_s)
+                line = f"{time.monotonic():.4f} {int(message.value() or b'')} {message.delivery_count()}\n"
+                os.write(ledger, line.encode())
+
+            tasks.start_soon(stop)
+            await queue.process(handle, concurrency=concurrency)
+            tasks.cancel_scope.cancel()
+
+    anyio.run(main)
+
+
+class Fleet:
+    """The processes of one run."""
+
+    def __init__(self, bootstrap_servers: str, folder: Path, *, concurrency: int, job_s: float) -> None:
+        self._arguments = (bootstrap_servers, concurrency, job_s)
+        self._folder = folder
+        self._number = 0
+        self.killed: set[str] = set()
+        self.running: dict[str, subprocess.Popen[bytes]] = {}
+        self.stop_s: list[float] = []
+
+    def start(self) -> None:
+        """Start one more."""
+        self._number += 1
+        name = f"process-{self._number}"
+        servers, concurrency, job_s = self._arguments
+        command = [sys.executable, "-m", "tests.soak.jobs", "--work", servers, "--ledger", str(self._folder / name)]
+        command += ["--concurrency", str(concurrency), "--job-s", str(job_s)]
+        self.running[name] = subprocess.Popen(command, cwd=REPOSITORY)
+
+    def kill(self, rng: random.Random) -> None:
+        """Kill one, and start another."""
+        name = rng.choice(sorted(self.running))
+        process = self.running.pop(name)
+        process.kill()
+        process.wait()
+        self.killed.add(name)
+        self.start()
+
+    def deploy(self) -> None:
+        """Replace all, one after the other."""
+        for name in sorted(self.running):
+            process = self.running.pop(name)
+            began_s = time.monotonic()
+            process.terminate()
+            code = process.wait(60)
+            self.stop_s.append(time.monotonic() - began_s)
+            assert code == 0, f"{name} ended with {code}"
+            self.start()
+
+    def end(self) -> None:
+        """Let all end."""
+        for process in self.running.values():
+            process.terminate()
+        for process in self.running.values():
+            process.wait(60)
+
+    def done(self) -> dict[int, list[tuple[float, str, int]]]:
+        """Job -> when it was done, by which process, in which delivery."""
+        found: defaultdict[int, list[tuple[float, str, int]]] = defaultdict(list)
+        for path in self._folder.iterdir():
+            for line in path.read_text().splitlines():
+                at, job, count = line.split()
+                found[int(job)].append((float(at), path.name, int(count)))
+        return found
+
+
+def play(servers: str, options: argparse.Namespace) -> bool:
+    """One run; whether all went well."""
+    admin = kit.AdminClient({"bootstrap.servers": servers})
+    admin.create_topics([kit.NewTopic(TOPIC, options.partitions, 1)])[TOPIC].result(30)
+    entries = {"share.auto.offset.reset": "earliest", "share.record.lock.duration.ms": str(LOCK_MS)}
+    resource = kit.ConfigResource(
+        kit.ResourceType.GROUP,
+        GROUP,
+        incremental_configs=[
+            kit.ConfigEntry(name, value, incremental_operation=kit.AlterConfigOpType.SET)
+            for name, value in entries.items()
+        ],
+    )
+    admin.incremental_alter_configs([resource])[resource].result(30)
+    producer = confluent_kafka.Producer({"bootstrap.servers": servers, "linger.ms": 5})
+    for number in range(options.jobs):
+        producer.produce(TOPIC, str(number), partition=number % options.partitions)
+        if number % 5_000 == 0:
+            producer.poll(0.1)
+    assert producer.flush(60) == 0
+    rng = random.Random(options.seed)
+    with tempfile.TemporaryDirectory() as folder:
+        fleet = Fleet(servers, Path(folder), concurrency=options.concurrency, job_s=options.job_s)
+        began_s = time.monotonic()
+        for _ in range(options.processes):
+            fleet.start()
+        marks = sorted([(rng.uniform(0.05, 0.8), "kill") for _ in range(options.kills)] + [(0.5, "deploy")])
+        last, last_s = 0, time.monotonic()
+        while True:
+            count = len(fleet.done())
+            if count >= options.jobs:
+                break
+            if count > last:
+                last, last_s = count, time.monotonic()
+            elif time.monotonic() - last_s > QUIET_S:
+                break
+            while marks and count >= marks[0][0] * options.jobs:
+                if marks.pop(0)[1] == "kill":
+                    fleet.kill(rng)
+                else:
+                    fleet.deploy()
+            time.sleep(0.05)
+        took_s = time.monotonic() - began_s
+        fleet.end()
+        return report(fleet, options, took_s=took_s)
+
+
+def report(fleet: Fleet, options: argparse.Namespace, *, took_s: float) -> bool:
+    """Print what came of it; whether every job was done, and twice only after a kill."""
+    done = fleet.done()
+    missing = [number for number in range(options.jobs) if number not in done]
+    twice = {job: found for job, found in done.items() if len(found) > 1}
+    odd = {job: found for job, found in twice.items() if not any(name in fleet.killed for _, name, _ in found)}
+    print(
+        json.dumps(
+            {
+                "jobs": options.jobs,
+                "processes": options.processes,
+                "kills": len(fleet.killed),
+                "missing": len(missing),
+                "done twice": len(twice),
+                "of these without a kill": len(odd),
+                "jobs a second": round(options.jobs / took_s),
+                "SIGTERM to end, s": [round(each, 2) for each in fleet.stop_s],
+            }
+        )
+    )
+    for job, found in sorted(odd.items())[:5]:
+        print(job, found)
+    return not missing and not odd
+
+
+def main() -> int:
+    """Play the run."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--jobs", type=int, default=10_000)
+    parser.add_argument("--processes", type=int, default=4)
+    parser.add_argument("--concurrency", type=int, default=20)
+    parser.add_argument("--partitions", type=int, default=3)
+    parser.add_argument("--kills", type=int, default=5)
+    parser.add_argument("--job-s", type=float, default=0.02)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--work", metavar="SERVERS", help="be one process")
+    parser.add_argument("--ledger")
+    options = parser.parse_args()
+    if options.work:
+        work(options.work, options.ledger, options.concurrency, options.job_s)
+        return 0
+    with KafkaBroker() as kafka:
+        return 0 if play(kafka.bootstrap_servers, options) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
