@@ -322,8 +322,9 @@ class ShareProcess:
         for held in list(self._running):
             if self._has(held) and self.rng.random() < 0.5:
                 self._say(held, AcknowledgeType.ACCEPT)
-        for partition, offset in self.reader.held.out:
-            self._pending[partition, offset].append(AcknowledgeType.RELEASE)
+        for (partition, offset), held in self.reader.held.out.items():
+            if held.lock_until_ms > self.now_ms:
+                self._pending[partition, offset].append(AcknowledgeType.RELEASE)
         self._running.clear()
         self.reader.close(deadline_ms=self._close_by_ms)
         self.step()
