@@ -23,6 +23,7 @@ import msgspec
 from kip848_client.common.error_codes import RETRIABLE, ErrorCode
 from kip848_client.common.model import BrokerNode
 from kip848_client.errors import (
+    ConnectionLostError,
     FatalGroupError,
     Kip848Error,
     ProtocolError,
@@ -390,12 +391,16 @@ class ShareReader:
         self._forget_leader(flight.node_id)
 
     def _refused(self, flight: _Flight, session: ShareSession, code: int, message: str) -> None:
-        """The whole request was refused; nothing of it was taken."""
+        """The whole request was refused. Nothing of it was taken, but for one case.
+
+        A leader looks at what a fetch says before it finds that its session is over, so that may count or not.
+        """
         session.reset()
         self.held.drop_waiting(flight.node_id)
         advice = _ADVICE.get(code, "")
         error = error_for_code(code, f"share group {self._group_id!r}: {message or 'no reason given'}{advice}")
-        self._outcomes(flight.said, error)
+        unknown = code in _SESSION_GONE and flight.reserved > 0
+        self._outcomes(flight.said, ConnectionLostError(f"{error}; what was said may count") if unknown else error)
         if flight.closes:
             return
         if code not in _SESSION_GONE:
