@@ -626,12 +626,21 @@ class Consumer(Generic[K_co, V_co]):
         if self._sought:
             self._tell_of_seeks()
         doubt = manager.lease_ns() > manager.trusted_until_ns
+        gathered = False
         try:
             while True:
                 if thread.closer is not None and thread.closing and not group.closed:
                     raise self._closed_elsewhere()
                 slice_s = thread.slice_s()
                 mark = manager.mark
+                if mark is not settled and ready and gathered and group.hand_over_wanted:
+                    # What came before hand_over(): it is handled and committed before the partitions go.
+                    with fetcher.lock:
+                        fetcher.keep_readable(group.view.readable)
+                    if ready:
+                        self._mark = None
+                        fetcher.on_the_way = True
+                        return [ready.popleft() for _ in range(min(count, len(ready)))]
                 if mark is not settled:
                     # Rebalances come first: no record is returned before pending revocations.
                     if not thread.settle(deadline_s):
@@ -687,6 +696,7 @@ class Consumer(Generic[K_co, V_co]):
                     fetcher.on_the_way = False
                     if filling.waits:
                         filling.took(batch)
+                        gathered = True
                 elif self._silence.watching:
                     self._silence.nothing_came()
                 if deadline_s <= time.monotonic() and not (ready and filling.deadline_s <= deadline_s):
