@@ -461,7 +461,8 @@ def _rebalances(timeline: Timeline) -> list[Rebalance]:
     open_: list[tuple[float, int, str]] = []
     bumps = deque(timeline.epochs)
     for rest in [*rests, None]:
-        while bumps and (rest is None or bumps[0][0] <= rest):
+        # Of bumps in the very millisecond of the rest the first one led to it; the others begin the next rebalance.
+        while bumps and (rest is None or bumps[0][0] < rest or (bumps[0][0] == rest and not open_)):
             open_.append(bumps.popleft())
         if open_:
             found.append(
