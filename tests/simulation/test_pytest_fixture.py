@@ -22,5 +22,5 @@ def test_a_broken_invariant_fails_the_test_with_the_way_back(
 ) -> None:
     """The message is all that a build server shows."""
     break_the_member(monkeypatch)
-    with pytest.raises(pytest.fail.Exception, match=r"(?s)C1: .*kip848 simulate --scenario churn --seed 2"):
+    with pytest.raises(pytest.fail.Exception, match=r"(?s)C\d: .*kip848 simulate --scenario churn --seed 2"):
         kip848_simulation("churn", seed=2)
