@@ -64,7 +64,7 @@ class AsyncStopEvent(anyio.Event):
     def __init__(self, lease_left_s: Callable[[], float]) -> None:
         self._event = anyio.Event()
         self._lease_left_s = lease_left_s
-        self.saw_lease_end = False
+        self.saw_lease_end: bool = False
 
     @property
     def told(self) -> bool:

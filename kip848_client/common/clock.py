@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Final, Protocol
+from typing import Protocol
 
 
 class Clock(Protocol):
@@ -32,14 +33,13 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
 
-_COUNTS_SLEEP: Final = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
-"""Linux's clock that goes on while the machine is suspended; macOS's CLOCK_MONOTONIC does. None on Windows."""
-
-
-lease_ns: Final[Callable[[], int]] = (
-    time.monotonic_ns if _COUNTS_SLEEP is None else partial(time.clock_gettime_ns, _COUNTS_SLEEP)
-)
+lease_ns: Callable[[], int]
 """Nanoseconds of `LeaseClock`, for those who ask for each record or heartbeat."""
+if sys.platform == "win32":
+    lease_ns = time.monotonic_ns
+else:
+    # Linux's clock that goes on while the machine is suspended; macOS's CLOCK_MONOTONIC does.
+    lease_ns = partial(time.clock_gettime_ns, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 class LeaseClock(SystemClock):
@@ -47,7 +47,7 @@ class LeaseClock(SystemClock):
 
     def now_ms(self) -> int:
         """Milliseconds since the machine was started."""
-        return super().now_ms() if _COUNTS_SLEEP is None else time.clock_gettime_ns(_COUNTS_SLEEP) // 1_000_000
+        return lease_ns() // 1_000_000
 
 
 class ManualClock:

@@ -56,8 +56,8 @@ class Posted(Generic[Item]):
     __slots__ = ("done", "item")
 
     def __init__(self, item: Item, *, done: bool = False) -> None:
-        self.item = item
-        self.done = done
+        self.item: Final[Item] = item
+        self.done: bool = done
 
 
 class Inbox(Generic[Item]):

@@ -71,8 +71,8 @@ class ShareCore:
         watchers = self.watchers
         self.host: Final = ShareHost(self.config, clock=self.clock, on_change=lambda: _tell(watchers))
         self.topics: tuple[str, ...] = ()
-        self.started = False
-        self.closed = False
+        self.started: bool = False
+        self.closed: bool = False
         self.callback: AcknowledgementCallback | None = None
         self.processor: object = None
         """The ``process()`` that runs, which reads and acknowledges by itself."""

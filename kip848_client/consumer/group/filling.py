@@ -33,7 +33,7 @@ class Filling:
 
     def __init__(self, count: int, timeout: object, linger_s: float | None = 0.0) -> None:
         self.count: Final = count
-        self.deadline_s = time.monotonic() + limit_s(timeout)
+        self.deadline_s: float = time.monotonic() + limit_s(timeout)
         self._linger_s = None if linger_s is None else limit_s(linger_s)
         self._bytes = 0
         self._assigned: frozenset[TopicIdPartition] | None = None

@@ -220,7 +220,7 @@ class HeartbeatRequestManager:
         self._progress_seen: object = None
         self.lease_ns: Callable[[], int] = lease_ns
         """A clock that counts the time for which the process or the machine was stopped."""
-        self.trusted_until_ns = math.inf
+        self.trusted_until_ns: float = math.inf
         """By `lease_ns`: this thread should have run by then. If it has not, the process was stopped."""
         self.resumed_ms: int | None = None
         """When the process went on after it was stopped, until a heartbeat is accepted."""

@@ -83,7 +83,7 @@ class ThreadProcessor(Driver):
     def run(self) -> None:
         """Process until the consumer is closed or has handed over, or a handler failed."""
         access = self._access
-        self.runs_in = threading.get_ident()
+        self.runs_in: int | None = threading.get_ident()
         if self.writer is not None:
             self.writer.calls.initialise()
         with access.taken(self, on_assigned=self._on_assigned, on_revoked=self._on_revoked, on_lost=self._on_lost):

@@ -138,9 +138,9 @@ class Fetcher:
         """When another thread asked for its turn last, on ``time.monotonic``."""
         self.is_reader: Callable[[], bool] = lambda: True
         """Whether the current thread is the one that reads."""
-        self.inside = 0
+        self.inside: int = 0
         """How many calls of librdkafka go on that a signal handler may interrupt."""
-        self.close_due = False
+        self.close_due: bool = False
         """Close librdkafka's consumer when these have ended: a signal handler has closed this in the middle of one."""
         self._untidy = False
         """Another thread has paused or resumed partitions, whose records are where they were."""
@@ -196,7 +196,7 @@ class Fetcher:
         self._warm: set[str] = set()
         self._errors: deque[Kip848Error] = deque()
         self._lost: deque[tuple[NamedPartition, OffsetAndMetadata]] = deque()
-        self.closed = False
+        self.closed: bool = False
         self._most = 0
         """Partitions that were fetched at once."""
 

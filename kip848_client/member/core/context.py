@@ -91,7 +91,7 @@ class Context:
         """When the application was last known to be inside poll()."""
         self.departure: str | None = None
         """Why the member was last outside its group; None if it never left one."""
-        self.poll_missed = False
+        self.poll_missed: bool = False
         """It is outside because poll() was not called for max.poll.interval.ms."""
         self.fatal_error: Kip848Error | None = None
 

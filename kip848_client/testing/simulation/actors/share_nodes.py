@@ -51,7 +51,7 @@ class ShareNode:
         self._nodes: Final = nodes
         self.node_id: Final = node_id
         self.up: bool = True
-        self.sessions = ShareSessions(sessions_max=_SESSIONS_MAX)
+        self.sessions: ShareSessions = ShareSessions(sessions_max=_SESSIONS_MAX)
         self.opened: Final[dict[str, int]] = {}
         """Member -> number of its last session, while that is open."""
         self._gone: Final[set[int]] = set()

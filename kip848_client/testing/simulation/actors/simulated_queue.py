@@ -43,7 +43,7 @@ class Leader(SharedPartition):
     """The node that leads the one partition: its memory ends with a crash, what it kept does not."""
 
     def __init__(self, scheduler: Scheduler, ledger: Ledger, *, settings: ShareSettings) -> None:
-        self.sessions = ShareSessions(sessions_max=100)
+        self.sessions: ShareSessions = ShareSessions(sessions_max=100)
         super().__init__(scheduler, ledger, key=_KEY, settings=settings, name="leader")
 
     def crash(self) -> None:

@@ -108,7 +108,7 @@ class QueueFleet(Environment):
         self.cluster.on_share_state = self._share_state
         self.processes: Final[list[ShareProcess]] = []
         self.ledgers: Final[list[Ledger]] = []
-        self.settled = False
+        self.settled: bool = False
         """The faults ended so long ago that nothing fails of them any more."""
         self._number = 0
         scheduler.after_step = self._check_coordinator
