@@ -47,7 +47,8 @@ def test_a_damaged_body_is_read_or_refused(case: Case) -> None:
                     body[position : position + 5] = b"\xff\xff\xff\xff\x0f"
         with contextlib.suppress(ProtocolError):
             read = decode_body(case.cls, case.version, bytes(body), 0)
-            assert decode_body(case.cls, case.version, encoded(case, read), 0) == read
+            again = decode_body(case.cls, case.version, encoded(case, read), 0)
+            assert repr(again) == repr(read)  # a number that is none differs from itself
 
     check()
 
