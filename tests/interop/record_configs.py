@@ -40,7 +40,14 @@ def recorded(broker: KafkaBroker) -> dict[str, dict[str, dict[str, Any]]]:
         resource = {"resource_type": 4, "resource_name": "", "configs": changes}
         (answer,) = connection.call(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource]).responses
         assert answer.error_code == 0, answer
-        changed = _described(connection, *_RESOURCES["topic"])
+        changed: dict[str, Any] = {}
+
+        def is_changed() -> bool:  # Kafka answers before its brokers have heard of it
+            changed.update(_described(connection, *_RESOURCES["topic"]))
+            shown = {synonym.name for each in changed.values() for synonym in each.synonyms}
+            return shown.issuperset(_WITHOUT_DEFAULT)
+
+        wait_until(is_changed)
     return {
         kind: {
             name: _entry(kind, each, changed[name] if kind == "topic" else each)
