@@ -35,6 +35,7 @@ from kip848_client.member.core.events import (
     CoordinatorDisconnected,
     FetchOffsetsRequested,
     HandOverRequested,
+    LeaveDone,
     LeaveRequested,
     ListenerDone,
     ManuallyAssigned,
@@ -177,6 +178,8 @@ class Member:
         if context.link is None:
             self._discovery.advance(wanted=self._coordinator_wanted)
         self._positions.flush()
+        if context.closing:  # commits that end with the leave are answered before close() goes on
+            context.effects.sort(key=lambda effect: isinstance(effect, LeaveDone))
         self._view = self._next_view()
         return context.effects
 
