@@ -77,7 +77,7 @@ class ProcessingLoop(ApplicationLoop):
                 cancellable=self._cancellable,
                 # little, so that it is full now and then
                 metadata_known=True,
-                metadata_bytes=consumer.draw(10, 24) if scenario.slice_records else consumer.draw(20, 60),
+                metadata_bytes=consumer.draw(18, 30) if scenario.slice_records else consumer.draw(20, 60),
                 slice_records=scenario.slice_records or None,
             )
         )
