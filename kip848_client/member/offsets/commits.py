@@ -299,13 +299,13 @@ class Commits:
         commit.offsets = kept
 
     def _take_out_given_away(self, commit: _Commit) -> bool:
-        """R275: another thread may commit after the revocation, when the next owner reads. Whether nothing is left."""
+        """R275: another thread may commit after the revocation, when the next owner reads. Whether to refuse it whole.
+
+        Applied in part and told as refused, a transaction would be written again.
+        """
         given = self._context.given_away & commit.unconfirmed().keys()
-        if not given:
-            return False
         commit.moved |= given
-        commit.offsets = {key: value for key, value in commit.offsets.items() if key not in given}
-        return not commit.unconfirmed()
+        return bool(given)
 
     def _take_out_gone(self, commit: _Commit, gone: frozenset[NamedPartition]) -> None:
         """R176: a rebalance does not wait for a topic that will not come back."""
