@@ -1469,7 +1469,7 @@ class Consumer(Generic[K_co, V_co]):
 
         Returns at once. Keep polling: poll() returns records until the others are ready, or the time is up. Then
         on_partitions_revoked runs, poll() and consume() return nothing, and iterations end. Then call close(). The
-        others read the partitions within tens of milliseconds; after a plain close() they notice only with their next
+        others read the partitions in about a tenth of a second; after a plain close() they notice only with their next
         heartbeats. If the group cannot be described (an old broker, no rights on the group) this is a plain
         revocation, which is logged once. Nobody waits for members that hand over as well, and the last ones of a group
         leave at once. With the classic protocol reading ends at once.
@@ -1559,7 +1559,7 @@ class Consumer(Generic[K_co, V_co]):
             if self._gate.await_others(_END_READING_S) and not processing:
                 return
             if processing:
-                time.sleep(_END_READING_S)
+                time.sleep(_END_READING_S)  # process() may be between two calls, where it holds nothing to wait for
             thread.before_wait()
             if time.monotonic() >= deadline_s:
                 reader = thread_name(self._gate.owner or self._gate.last)

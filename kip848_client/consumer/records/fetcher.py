@@ -451,7 +451,7 @@ class Fetcher:
                 with self.lock:
                     if not self.on_the_way:
                         return self._while_open(work)
-                time.sleep(_HANDING_OUT_S)
+                time.sleep(_HANDING_OUT_S)  # the reader takes no lock when it hands out, so nothing can tell of it
             with self.lock:
                 return self._while_open(work)
 

@@ -4,7 +4,7 @@ After an ordinary leave the others learn of their new partitions only with their
 reads them. A member that hands over first unsubscribes from its topics and holds back the revocation. The group
 computes a target without it, and the others learn of that target while it still reads. When the next owners of its
 partitions have heard of them, it revokes and acknowledges. They are waiting by then, and early heartbeats bring them
-the partitions within tens of milliseconds.
+the partitions in about a tenth of a second.
 
 ConsumerGroupDescribe shows who the next owners are, and which epoch they have reached. A member that subscribes to
 nothing is leaving as well: it takes over nothing, and nobody waits for it. If the coordinator does not offer
