@@ -18,6 +18,7 @@ from kip848_client.member.core.error_tables import (
     HeartbeatErrorClass,
 )
 from kip848_client.member.core.states import PHASE_ROWS, TRANSITIONS
+from kip848_client.testing.judge.rulebook import read_rules
 from tests.support.protocol_document import (
     DOCUMENT,
     GENERATED,
@@ -27,7 +28,6 @@ from tests.support.protocol_document import (
     heartbeat_codes,
     rewrite,
     round_codes,
-    rules,
 )
 from tests.support.state_diagram import (
     classic_diagram,
@@ -39,7 +39,7 @@ from tests.support.state_diagram import (
 
 ROOT = DOCUMENT.parents[1]
 TEXT = DOCUMENT.read_text(encoding="utf-8")
-RULES = {rule.number: rule for rule in rules(TEXT)}
+RULES = {rule.number: rule for rule in read_rules(TEXT)}
 
 
 def spec_tests() -> Iterator[tuple[Path, str]]:
@@ -56,7 +56,7 @@ def proven_numbers() -> set[int]:
 def test_the_document_has_rules_and_no_number_twice() -> None:
     """A number is what code, tests and people cite."""
     assert len(RULES) > 100
-    assert len(RULES) == len(rules(TEXT)) == TEXT.count("\n* **R")
+    assert len(RULES) == len(read_rules(TEXT)) == TEXT.count("\n* **R")
 
 
 def test_every_rule_has_a_test() -> None:

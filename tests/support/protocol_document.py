@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from kip848_client.common.error_codes import RETRIABLE, ErrorCode
 from kip848_client.errors import error_name
 from kip848_client.member.core.error_tables import (
@@ -41,30 +39,7 @@ DOCUMENT: Final = Path(__file__).resolve().parents[2] / "docs" / "protocol.md"
 PAGES: Final = (DOCUMENT, DOCUMENT.with_name("assignors.md"))
 """Pages with generated parts."""
 
-_RULE: Final = re.compile(r"^\* \*\*R(?P<number>\d+)\*\* (?P<text>.+?)$(?P<rest>(?:\n  .+)*)", re.MULTILINE)
 _BLOCK: Final = re.compile(r"(<!-- generated: (?P<name>[a-z ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
-
-
-class Rule(msgspec.Struct, frozen=True):
-    """One numbered sentence.
-
-    Args:
-        source: what is in the brackets that close it: where the rule comes from.
-    """
-
-    number: int
-    sentence: str
-    source: str
-
-
-def rules(text: str) -> list[Rule]:
-    """All rules of the document, in its order."""
-    found = []
-    for match in _RULE.finditer(text):
-        whole = " ".join((match["text"] + match["rest"]).split())
-        sentence, _, source = whole.rpartition(" *(")
-        found.append(Rule(int(match["number"]), sentence, source.removesuffix(")*")))
-    return found
 
 
 def rewrite(text: str) -> str:
