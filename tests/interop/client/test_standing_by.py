@@ -18,6 +18,7 @@ from kip848_client.journal import MemoryJournal
 from kip848_client.testing.faults.actions import drop, error
 from tests.interop.client.conftest import MakeConsumer
 from tests.interop.client.drive import Produce, delivered_once
+from tests.interop.client.local_assignors import Weighing
 from tests.support.driving import drive, settings
 from tests.support.waiting import SOON_S, wait_until
 
@@ -188,3 +189,22 @@ def test_a_cancelled_task_that_stands_by_ends(broker: EmbeddedBroker, make_consu
 
     asyncio.run(main())
     broker.wait_for_group("g", members=1)
+
+
+def test_an_own_assignor_knows_the_successor_by_its_slot(broker: EmbeddedBroker, make_consumer: MakeConsumer) -> None:
+    """Scenario 20: what the successor's assignor tells of itself counts as soon as it has taken over."""
+    old, other, new = Weighing(1), Weighing(1), Weighing(3)
+    owner, neighbour = (
+        make_consumer(group_local_assignors=one, **conf).subscribe("orders") for one, conf in ((old, SLOT), (other, {}))
+    )
+    drive(owner, neighbour, until=lambda: len(owner.partitions) == len(neighbour.partitions) == 2)
+    standby = make_consumer(group_local_assignors=new, **SLOT).subscribe("orders")
+    drive(owner, neighbour, standby, until=lambda: standby.raw.health().standing_by)
+
+    owner.raw.hand_over(timeout_s=60)
+
+    everybody = (owner, neighbour, standby)
+    drive(
+        *everybody, until=lambda: owner.raw.handed_over and len(standby.partitions) == 3, what="the share of its weight"
+    )
+    assert len(neighbour.partitions) == 1

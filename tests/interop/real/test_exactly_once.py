@@ -30,8 +30,8 @@ class Transformer:
         before_sending_offsets: called in the middle of the next transaction, then forgotten.
     """
 
-    def __init__(self, group: Group, name: str, source: str, *, sink: str) -> None:
-        self.member = member = group.ours(name, enable_auto_commit=False).subscribe(source)
+    def __init__(self, group: Group, name: str, source: str, *, sink: str, **conf: str) -> None:
+        self.member = member = group.ours(name, enable_auto_commit=False, **conf).subscribe(source)
         self.name = member.name
         self.aborted = 0
         self.before_sending_offsets: Callable[[], object] | None = None
@@ -62,12 +62,13 @@ class Transformer:
             place, number = number_of(message)
             self._producer.produce(self._sink, f"{place[1]}:{number}".encode(), partition=0)
             ends[place] = number + 1
+        metadata = self.member.raw.group_metadata()
         act, self.before_sending_offsets = self.before_sending_offsets, None
         if act is not None:
             act()
         offsets = [PublicPartition(*place, end) for place, end in ends.items()]
         try:
-            self._producer.send_offsets_to_transaction(offsets, self.member.raw.group_metadata(), TIMEOUT_S)
+            self._producer.send_offsets_to_transaction(offsets, metadata, TIMEOUT_S)
             self._producer.commit_transaction(TIMEOUT_S)
         except KafkaException as error:
             if not error.args[0].txn_requires_abort():
@@ -133,4 +134,27 @@ def test_a_transaction_of_a_member_thrown_out_meanwhile_is_refused_and_its_recor
 
     assert zombie.aborted == 1
     assert "lost" in zombie.member.kinds
+    assert transformed(group.bootstrap_servers, sink) == everything(group)
+
+
+def test_a_slot_is_taken_over_without_booking_a_record_twice(group: Group) -> None:
+    """The successor has the slot's member epoch: its transactions pass, and late ones of the old process do not."""
+    source, sink = group.topic(partitions=PARTITIONS), group.topic()
+    slot = {"group_instance_id": "s-0", "group_instance_id_takeover": "wait"}
+    group.write(source, 50, partitions=PARTITIONS)
+    old = Transformer(group, "old", source, sink=sink, **slot)
+    drive(old, until=group.committed_all, what="the first records")
+    new = Transformer(group, "new", source, sink=sink, **slot)
+    drive(new, old, until=lambda: new.member.raw.health().standing_by, what="a standby")
+
+    def hand_over_and_let_the_successor_work() -> None:
+        old.member.close()
+        drive(new, until=group.committed_all, what="the records that the old process had begun")
+
+    group.write(source, 50, partitions=PARTITIONS)
+    old.before_sending_offsets = hand_over_and_let_the_successor_work
+    with pytest.raises(RuntimeError):
+        drive(old, until=lambda: False, what="the transaction of a closed consumer")
+
+    assert new.member.raw.group_instance_id() == "s-0"
     assert transformed(group.bootstrap_servers, sink) == everything(group)

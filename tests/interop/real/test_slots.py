@@ -1,10 +1,12 @@
-"""Slots and standbys: the first eight scenarios of a deploy, by number."""
+"""Slots and standbys: scenarios of a deploy, by number."""
 
 from __future__ import annotations
 
 import pytest
 
+from kip848_client import SubscriptionPattern
 from kip848_client.common.model import NamedPartition
+from tests.interop.conftest import unique_name
 from tests.interop.real.group import Group
 from tests.interop.real.members import OurMember
 from tests.support.driving import drive
@@ -15,7 +17,9 @@ SLOT = {"group_instance_id": "s-0", "group_instance_id_takeover": "wait"}
 POOL = {"group_instance_id_pool": "s-{0..2}"}
 
 
-def _standing_by(group: Group, name: str, topic: str, *others: OurMember, **conf: str) -> OurMember:
+def _standing_by(
+    group: Group, name: str, topic: str | SubscriptionPattern, *others: OurMember, **conf: str
+) -> OurMember:
     """A process of the next version, which is up and waits for a slot."""
     standby = group.ours(name, **conf).subscribe(topic)
     drive(standby, *others, until=lambda: standby.raw.health().standing_by, what="a standby")
@@ -187,3 +191,48 @@ def test_8_a_new_version_with_another_subscription_moves_what_it_must(group: Gro
     drive(standby, other, until=lambda: len(standby.partitions) + len(other.partitions) == 6, what="all partitions")
     assert {place.partition for place in standby.partitions if place.topic == added} == {0, 1}
     assert group.shown().epoch > before.epoch
+
+
+def test_19_a_pattern_of_the_broker_moves_nothing_either(group: Group) -> None:
+    """Scenario 19: the successor's pattern is resolved before its slot is told its partitions."""
+    prefix = unique_name("pattern")
+    topics = [group.topic(f"{prefix}-{number}", partitions=2) for number in range(2)]
+    for topic in topics:
+        group.write(topic, 10, partitions=2)
+    pattern = SubscriptionPattern(f"{prefix}-.*")
+    owner, other = group.ours("owner", **SLOT).subscribe(pattern), group.ours("other").subscribe(pattern)
+    group.settle(owner, other)
+    group.read_all(owner, other)
+    held, before = owner.partitions, group.shown()
+    standby = _standing_by(group, "standby", pattern, owner, other, **SLOT)
+
+    _hand_over(owner, standby, other)
+
+    drive(standby, other, until=lambda: standby.partitions == held, what="the takeover")
+    for topic in topics:
+        group.write(topic, 10, partitions=2)
+    group.read_all(standby, other)
+    assert group.shown().epoch == before.epoch
+    group.assert_read_once()
+
+
+def test_21_a_topic_that_grows_while_nobody_has_the_slot_is_read_whole(group: Group) -> None:
+    """Scenario 21: the successor is told its old partitions and what the topic has got since."""
+    topic = group.topic(partitions=2)
+    group.write(topic, 10, partitions=2)
+    patient = {**POOL, "group_instance_id_takeover_wait_ms": "60000"}
+    owner, other = group.ours("owner", **patient).subscribe(topic), group.ours("other", **patient).subscribe(topic)
+    group.settle(owner, other)
+    group.read_all(owner, other)
+    pool = ",".join(filter(None, [one.raw.group_instance_id() for one in (owner, other)]))
+    owner.raw.hand_over(timeout_s=120)
+    drive(owner, other, until=lambda: owner.kinds[-1] == "revoked", what="the release")
+
+    group.add_partitions(topic, 6)
+    late = group.ours("late", group_instance_id_pool=pool).subscribe(topic)
+
+    drive(owner, late, other, until=lambda: owner.raw.handed_over, what="the takeover")
+    drive(late, other, until=lambda: len(late.partitions) == len(other.partitions) == 3, what="the new partitions")
+    group.write(topic, 10, partitions=6)
+    group.read_all(late, other)
+    group.assert_read_once()
