@@ -22,12 +22,12 @@ from kip848_client.member.core import assignor_events, events
 from kip848_client.member.core.assignor_values import advertised, announce, compute
 from kip848_client.member.core.settings import GroupProtocol, MemberConfig, ResetPolicy
 from kip848_client.member.member import Member
+from kip848_client.testing.judge.wording import Wording, is_steady, partitions_text
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from kip848_client.wire.schema import Response
 from tests.support.coordinator_harness import Harness
 from tests.support.member_harness import NoJitter
-from tests.transcripts.wording import Wording, is_steady, partitions_text
 
 VERSIONS: Final[dict[int, tuple[int, int]]] = {
     ApiKey.CONSUMER_GROUP_HEARTBEAT: (0, 1),

@@ -1,4 +1,4 @@
-"""How a transcript writes messages and facts: one short line each, in the same words everywhere."""
+"""Messages and facts in plain words, one short line each: in a judge's conversations, and in transcripts of tests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from kip848_client.common.model import TopicIdPartition
-from kip848_client.errors import error_name
+from kip848_client.errors import ProtocolError, error_name
 from kip848_client.testing.coordinator.core.group_events import GroupEvent
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -21,15 +21,31 @@ from kip848_client.wire.messages.consumer_group_prepare_assignment import (
     ConsumerGroupPrepareAssignmentRequest,
     ConsumerGroupPrepareAssignmentResponse,
 )
-from kip848_client.wire.messages.consumer_protocol import TopicPartition, decode_assignment, decode_subscription
+from kip848_client.wire.messages.consumer_protocol import (
+    ConsumerProtocolSubscription,
+    TopicPartition,
+    decode_assignment,
+    decode_subscription,
+)
 from kip848_client.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kip848_client.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from kip848_client.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
-from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse, OffsetFetchResponseGroup
+from kip848_client.wire.messages.share_acknowledge import AcknowledgementBatch as ShareAcknowledgementBatch
+from kip848_client.wire.messages.share_acknowledge import ShareAcknowledgeRequest
+from kip848_client.wire.messages.share_fetch import (
+    AcknowledgementBatch,
+    AcquiredRecords,
+    ShareFetchRequest,
+    ShareFetchResponse,
+)
+from kip848_client.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from kip848_client.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 _EPOCHS: Final = {0: "epoch 0 (join)", -1: "epoch -1 (leave)", -2: "epoch -2 (leave, keep the instance's place)"}
+
+_ACKNOWLEDGEMENTS: Final = {0: "gap", 1: "accepted", 2: "released", 3: "rejected", 4: "renewed"}
 
 _LEFT: Final = {
     "leave": "left the group",
@@ -66,7 +82,7 @@ class Wording:
     """Texts for messages and facts.
 
     Args:
-        topic_names: topic id -> name of every topic that ever existed.
+        topic_names: topic id -> name of every topic that ever existed; another one is told by its id.
     """
 
     def __init__(self, topic_names: Mapping[UUID, str]) -> None:
@@ -89,16 +105,15 @@ class Wording:
             case OffsetCommitResponse():
                 codes = {item.error_code for topic in message.topics for item in topic.partitions}
                 return "offsets committed" if codes == {0} else ", ".join(sorted(map(error_name, codes)))
-            case OffsetFetchRequest():
-                (group,) = message.groups
+            case OffsetFetchRequest(groups=(group,)):
                 wanted = [
                     f"{self._topic(topic)}-{index}" for topic in group.topics or () for index in topic.partition_indexes
                 ]
                 # On the classic protocol a member asks without its id and generation.
                 epoch = f"epoch {group.member_epoch}, " if group.member_id is not None else ""
-                return f"OffsetFetch: {epoch}{', '.join(sorted(wanted))}"
-            case OffsetFetchResponse():
-                return self._fetched(message)
+                return f"OffsetFetch: {epoch}{', '.join(sorted(wanted)) or 'everything'}"
+            case OffsetFetchResponse(groups=(group,)):
+                return self._fetched(group)
             case ConsumerGroupPrepareAssignmentRequest():
                 return f"PrepareAssignment: epoch {message.member_epoch}"
             case ConsumerGroupPrepareAssignmentResponse():
@@ -117,6 +132,22 @@ class Wording:
                 return _classic_request(message)
             case JoinGroupResponse() | SyncGroupResponse() | HeartbeatResponse() | LeaveGroupResponse():
                 return error_name(message.error_code) if message.error_code else _classic_answer(message)
+            case ShareGroupHeartbeatRequest():
+                parts = [_EPOCHS.get(message.member_epoch, f"epoch {message.member_epoch}")]
+                if message.subscribed_topic_names:
+                    parts.append(f"subscribed to {', '.join(sorted(message.subscribed_topic_names))}")
+                return f"share heartbeat: {', '.join(parts)}"
+            case ShareGroupHeartbeatResponse():
+                if message.error_code:
+                    return error_name(message.error_code)
+                given = message.assignment
+                return f"epoch {message.member_epoch}" + (
+                    f", assignment {self._held(given.topic_partitions)}" if given is not None else ""
+                )
+            case ShareFetchRequest() | ShareAcknowledgeRequest():
+                return self._share_request(message)
+            case ShareFetchResponse():
+                return self._share_answer(message)
             case _:
                 return type(message).__name__.removesuffix("Request").removesuffix("Response")
 
@@ -176,8 +207,7 @@ class Wording:
             parts.append("compute the target")
         return ", ".join(parts)
 
-    def _fetched(self, response: OffsetFetchResponse) -> str:
-        (group,) = response.groups
+    def _fetched(self, group: OffsetFetchResponseGroup) -> str:
         if group.error_code:
             return error_name(group.error_code)
         offsets = []
@@ -188,29 +218,65 @@ class Wording:
                 offsets.append(f"{self._topic(topic)}-{item.partition_index} {outcome}")
         return f"committed offsets: {', '.join(sorted(offsets))}"
 
+    # --- share groups
+
+    def _share_request(self, request: ShareFetchRequest | ShareAcknowledgeRequest) -> str:
+        api = "ShareFetch" if isinstance(request, ShareFetchRequest) else "ShareAcknowledge"
+        said = [
+            f"{self._topic(topic)}-{item.partition_index} {_offsets(batch)} {_kinds(batch.acknowledge_types)}"
+            for topic in request.topics
+            for item in topic.partitions
+            for batch in item.acknowledgement_batches
+        ]
+        return f"{api}: session epoch {request.share_session_epoch}" + (f", {'; '.join(said)}" if said else "")
+
+    def _share_answer(self, response: ShareFetchResponse) -> str:
+        if response.error_code:
+            return error_name(response.error_code)
+        acquired = [
+            f"{self._topic(topic)}-{item.partition_index} {_offsets(batch)}"
+            for topic in response.responses
+            for item in topic.partitions
+            for batch in item.acquired_records
+        ]
+        return f"acquired {', '.join(acquired) or 'nothing'}"
+
     # --- partitions
 
     def _held(self, topics: Iterable[Any]) -> str:
         return self._mapped({topic.topic_id: topic.partitions for topic in topics})
 
     def _mapped(self, partitions: Mapping[UUID, Iterable[int]]) -> str:
-        names = [f"{self._names[topic_id]}-{index}" for topic_id, held in partitions.items() for index in held]
+        names = [
+            f"{self._names.get(topic_id, topic_id)}-{index}" for topic_id, held in partitions.items() for index in held
+        ]
         return ", ".join(sorted(names)) or "nothing"
 
     def _topic(self, topic: Any) -> str:
-        return topic.name or self._names.get(topic.topic_id, str(topic.topic_id))
+        return getattr(topic, "name", "") or str(self._names.get(topic.topic_id, topic.topic_id))
+
+
+def _offsets(batch: AcknowledgementBatch | AcquiredRecords | ShareAcknowledgementBatch) -> str:
+    one = batch.first_offset == batch.last_offset
+    return f"{batch.first_offset}" if one else f"{batch.first_offset} to {batch.last_offset}"
+
+
+def _kinds(types: Iterable[int]) -> str:
+    return " and ".join(dict.fromkeys(_ACKNOWLEDGEMENTS.get(kind, str(kind)) for kind in types))
 
 
 def _classic_request(request: JoinGroupRequest | SyncGroupRequest | HeartbeatRequest | LeaveGroupRequest) -> str:
     match request:
         case JoinGroupRequest():
-            subscription = decode_subscription(request.protocols[0].metadata)
             parts = [f"JoinGroup: {request.member_id or 'without an id'}"]
             if request.group_instance_id is not None:
                 parts.append(f"instance {request.group_instance_id}")
-            parts.append(f"subscribed to {', '.join(subscription.topics)}")
-            parts.append(f"assignor {', '.join(protocol.name for protocol in request.protocols)}")
-            parts.append(f"owns {_listed(subscription.owned_partitions)}")
+            subscription = read_subscription(request.protocols[0].metadata if request.protocols else b"")
+            if subscription is not None:
+                parts.append(f"subscribed to {', '.join(subscription.topics)}")
+            parts.append(f"assignor {', '.join(protocol.name for protocol in request.protocols) or 'none'}")
+            if subscription is not None:
+                parts.append(f"owns {_listed(subscription.owned_partitions)}")
             return ", ".join(parts)
         case SyncGroupRequest():
             given = [f"{one.member_id} gets {_assigned(one.assignment)}" for one in request.assignments]
@@ -238,8 +304,19 @@ def _classic_answer(answer: JoinGroupResponse | SyncGroupResponse | HeartbeatRes
             return "gone"
 
 
+def read_subscription(metadata: bytes) -> ConsumerProtocolSubscription | None:
+    """What a member of a classic group tells its assignor; None for bytes of another protocol."""
+    try:
+        return decode_subscription(metadata)
+    except ProtocolError:
+        return None
+
+
 def _assigned(assignment: bytes) -> str:
-    return _listed(decode_assignment(assignment).assigned_partitions) if assignment else "nothing"
+    try:
+        return _listed(decode_assignment(assignment).assigned_partitions) if assignment else "nothing"
+    except ProtocolError:
+        return f"{len(assignment)} bytes"
 
 
 def _listed(topics: Iterable[TopicPartition]) -> str:
