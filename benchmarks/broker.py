@@ -35,6 +35,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from kip848_client import EmbeddedBroker
+from kip848_client.testing.judge.broker.connection import RawConnection
 from kip848_client.wire.codec import encode_request, frame
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kip848_client.wire.messages.end_txn import EndTxnRequest
@@ -43,7 +44,6 @@ from kip848_client.wire.messages.init_producer_id import InitProducerIdRequest
 from kip848_client.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kip848_client.wire.record_batch import Record, build_batch
 from tests.interop.kafka_broker import KafkaBroker
-from tests.support.raw_connection import RawConnection
 
 Side = Callable[[str], AbstractContextManager[str]]
 """Serves a topic of that name; gives the addresses."""

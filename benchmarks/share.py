@@ -27,9 +27,9 @@ from broker import PARTITIONS, RECORD, Side, embedded, kafka, kfake
 from confluent_kafka import Producer, ShareConsumer
 from report_file import as_text, keep
 
+from kip848_client.testing.judge.broker.connection import RawConnection
 from kip848_client.wire.api_keys import ApiKey
 from tests.interop.kafka_broker import KafkaBroker
-from tests.support.raw_connection import RawConnection
 
 HERE = Path(__file__).parent
 LIMIT_S = 20.0

@@ -32,6 +32,7 @@ from report_file import keep, machine, options, table, versions
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the requests are those of the tests
 
 from kip848_client import EmbeddedBroker
+from kip848_client.testing.judge.broker.connection import RawConnection
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages import message_pair
 from kip848_client.wire.messages.offset_commit import (
@@ -41,7 +42,6 @@ from kip848_client.wire.messages.offset_commit import (
 )
 from kip848_client.wire.record_batch import Record, build_batch
 from kip848_client.wire.schema import INT32, INT64, STRING, ArrayOf, FieldSpec, Scalar, WireStruct, fields_of
-from tests.support.raw_connection import RawConnection
 from tests.support.well_formed_requests import ADVERTISED, ROWS, Scene, error_codes
 
 TOPICS = 3_000

@@ -16,8 +16,8 @@ import pytest
 
 from kip848_client import EmbeddedBroker
 from kip848_client.journal import MemoryJournal
+from kip848_client.testing.judge.broker.connection import RawConnection
 from tests.support.brokers import marked_broker
-from tests.support.raw_connection import RawConnection
 
 # No deadline per example, nor a limit for making them: a shared machine pauses, and a slow example is not a wrong one.
 _SLOWLY: Final[dict[str, Any]] = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}

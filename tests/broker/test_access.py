@@ -13,11 +13,11 @@ from kip848_client.common.model import ZERO_UUID
 from kip848_client.errors import ConfigError, ErrorCode, IllegalStateError
 from kip848_client.testing import BrokerSasl
 from kip848_client.testing.broker.net.listener_security import distinguished_name
+from kip848_client.testing.judge.broker.connection import RawConnection
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kip848_client.wire.messages.list_groups import ListGroupsRequest
 from tests.support.group_requests import heartbeat, join
-from tests.support.raw_connection import RawConnection
 from tests.support.several_rows import about_two
 from tests.support.well_formed_requests import ADVERTISED, ROWS, Scene, error_codes
 

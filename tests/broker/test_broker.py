@@ -24,9 +24,9 @@ from kip848_client.errors import (
 )
 from kip848_client.journal import JournalEvent, MemoryJournal
 from kip848_client.testing.broker.net.loop_thread import LoopThread
+from kip848_client.testing.judge.broker.connection import RawConnection
 from kip848_client.wire.messages.metadata import MetadataRequest, MetadataResponse
 from tests.support.open_files import files_under, sockets_of_port
-from tests.support.raw_connection import RawConnection
 from tests.support.waiting import SOON_S
 
 

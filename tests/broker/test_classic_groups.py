@@ -11,6 +11,8 @@ import pytest
 from kip848_client import EmbeddedBroker
 from kip848_client.common.model import NamedPartition
 from kip848_client.errors import ErrorCode, IllegalStateError
+from kip848_client.testing.judge.broker.connection import RawConnection
+from kip848_client.testing.judge.broker.messages import build
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
@@ -21,8 +23,6 @@ from kip848_client.wire.messages.consumer_protocol import (
 from kip848_client.wire.messages.consumer_protocol import TopicPartition as Assigned
 from kip848_client.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from tests.broker.conftest import FullDisk
-from tests.support.messages import build
-from tests.support.raw_connection import RawConnection
 
 pytestmark = pytest.mark.kip848_broker(topics={"orders": 2})
 

@@ -12,6 +12,8 @@ from kip848_client.errors import ErrorCode, IllegalStateError
 from kip848_client.journal import MemoryJournal
 from kip848_client.testing.broker.config import Profile
 from kip848_client.testing.faults import error, rewrite
+from kip848_client.testing.judge.broker.connection import RawConnection
+from kip848_client.testing.judge.broker.messages import build
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.api_versions import ApiVersionsRequest
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse, TopicPartitions
@@ -25,8 +27,6 @@ from kip848_client.wire.messages.consumer_group_prepare_assignment import (
 )
 from tests.support.coordinator_harness import offer
 from tests.support.group_requests import Member
-from tests.support.messages import build
-from tests.support.raw_connection import RawConnection
 
 PREPARE = ApiKey.CONSUMER_GROUP_PREPARE_ASSIGNMENT
 INSTALL = ApiKey.CONSUMER_GROUP_INSTALL_ASSIGNMENT

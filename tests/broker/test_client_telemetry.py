@@ -16,8 +16,8 @@ from kip848_client.errors import BrokerError, ConfigError, ErrorCode, ProtocolEr
 from kip848_client.testing import ManualClock
 from kip848_client.testing.broker.client_telemetry import metric_names_of
 from kip848_client.testing.broker.dispatch import Dispatcher
+from kip848_client.testing.judge.broker.connection import RawConnection
 from kip848_client.wire.api_keys import ApiKey
-from tests.support.raw_connection import RawConnection
 
 ENABLED: Final = {"kip848.client.telemetry.enable": "true", "telemetry.max.bytes": "1000"}
 GZIP, UNKNOWN_CODEC = 1, 9

@@ -12,9 +12,9 @@ from kip848_client import EmbeddedBroker
 from kip848_client.admin import Admin
 from kip848_client.errors import ErrorCode
 from kip848_client.testing import BrokerSasl
+from kip848_client.testing.judge.broker.connection import RawConnection
 from kip848_client.wire.api_keys import ApiKey
 from tests.support.group_requests import commit_offset
-from tests.support.raw_connection import RawConnection
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 

@@ -11,13 +11,13 @@ from kip848_client.errors import ConfigError, ErrorCode
 from kip848_client.testing.broker.apis._configs import ConfigResourceType, ConfigSource
 from kip848_client.testing.broker.apis.incremental_alter_configs import ConfigOperation
 from kip848_client.testing.broker.cluster.live_settings import LIVE_SETTINGS, kept_settings
+from kip848_client.testing.judge.broker.connection import RawConnection
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.describe_configs import (
     DescribeConfigsResult,
 )
 from kip848_client.wire.record_batch import Record, build_batch
 from tests.support.group_requests import heartbeat, join
-from tests.support.raw_connection import RawConnection
 
 pytestmark = pytest.mark.kip848_broker(topics={"orders": 1})
 

@@ -15,8 +15,8 @@ from kip848_client.common.model import NamedPartition
 from kip848_client.errors import ArgumentTypeError, BrokerError, ErrorCode, IllegalStateError
 from kip848_client.journal import MemoryJournal
 from kip848_client.testing import BrokerSasl, NewRecord
+from kip848_client.testing.judge.broker.connection import RawConnection
 from tests.support.group_requests import commit_offset, heartbeat, join
-from tests.support.raw_connection import RawConnection
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from kip848_client import EmbeddedBroker
 from kip848_client.errors import ErrorCode
 from kip848_client.journal import MemoryJournal
 from kip848_client.testing.broker.apis import create_topics, describe_configs, find_coordinator, load_apis, metadata
+from kip848_client.testing.judge.broker.connection import RawConnection
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.codec import decode_response, frame
 from kip848_client.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -22,7 +23,6 @@ from kip848_client.wire.messages.describe_configs import DescribeConfigsRequest,
 from kip848_client.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
 from kip848_client.wire.messages.metadata import MetadataRequest
-from tests.support.raw_connection import RawConnection
 
 pytestmark = pytest.mark.kip848_broker(topics={"orders": 1}, connect_groups=True)
 

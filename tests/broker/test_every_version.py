@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from kip848_client import EmbeddedBroker
+from kip848_client.testing.judge.broker.connection import RawConnection
 from kip848_client.wire.api_keys import ApiKey
-from tests.support.raw_connection import RawConnection
 from tests.support.well_formed_requests import ADVERTISED, REFUSED, ROWS, Scene, error_codes
 
 

@@ -32,11 +32,11 @@ from kip848_client.testing.faults import (
     rewrite,
 )
 from kip848_client.testing.faults.actions import Action
+from kip848_client.testing.judge.broker.connection import RawConnection
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kip848_client.wire.messages.metadata import MetadataRequest
 from tests.support.group_requests import commit, heartbeat, join
-from tests.support.raw_connection import RawConnection
 from tests.support.waiting import wait_until
 
 HEARTBEAT = ApiKey.CONSUMER_GROUP_HEARTBEAT

@@ -15,9 +15,9 @@ from kip848_client.errors import ErrorCode
 from kip848_client.testing.broker.net.logged_request import LoggedRequest
 from kip848_client.testing.broker.topics.fetch_sessions import PARTITIONS_MAX, STALE_MS, FetchSessions, OpenedOut
 from kip848_client.testing.faults import error
+from kip848_client.testing.judge.broker.connection import RawConnection
+from kip848_client.testing.judge.broker.messages import build
 from kip848_client.wire.messages.fetch import FetchRequest, FetchResponse, PartitionData
-from tests.support.messages import build
-from tests.support.raw_connection import RawConnection
 from tests.support.waiting import wait_until
 
 TOPIC = "foo"

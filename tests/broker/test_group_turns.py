@@ -13,8 +13,8 @@ from kip848_client import EmbeddedBroker
 from kip848_client.errors import ErrorCode
 from kip848_client.testing.broker.net import group_turns
 from kip848_client.testing.broker.net.group_turns import GroupTurns
+from kip848_client.testing.judge.broker.connection import RawConnection
 from tests.support.group_requests import commit, heartbeat, join
-from tests.support.raw_connection import RawConnection
 
 
 class Loop:

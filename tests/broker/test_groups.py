@@ -16,6 +16,7 @@ from kip848_client.errors import ErrorCode
 from kip848_client.journal import MemoryJournal
 from kip848_client.testing.broker.storage.data_dir import DataDir
 from kip848_client.testing.broker.storage.group_log import MemoryGroupLog
+from kip848_client.testing.judge.broker.connection import RawConnection
 from kip848_client.wire.messages.delete_groups import DeleteGroupsRequest
 from kip848_client.wire.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -24,7 +25,6 @@ from kip848_client.wire.messages.offset_delete import (
 )
 from tests.broker.conftest import FullDisk
 from tests.support.group_requests import Member, commit_offset
-from tests.support.raw_connection import RawConnection
 from tests.support.transactions import committed
 
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from kip848_client import EmbeddedBroker
 from kip848_client.errors import ErrorCode, ProtocolError
+from kip848_client.testing.judge.broker.connection import RawConnection
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.codec import decode_request, encode_request
 from kip848_client.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -23,7 +24,6 @@ from kip848_client.wire.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from tests.support.group_requests import commit_offset, heartbeat, join
-from tests.support.raw_connection import RawConnection
 
 pytestmark = pytest.mark.kip848_broker(
     topics={"t": 2},

@@ -12,9 +12,9 @@ from kip848_client import EmbeddedBroker
 from kip848_client.common.clock import ManualClock
 from kip848_client.common.telemetry import COORDINATOR_METRICS
 from kip848_client.testing.broker.net.loop_thread import LoopThread
+from kip848_client.testing.judge.broker.connection import RawConnection
 from tests.broker.conftest import FullDisk
 from tests.support.group_requests import commit_offset, heartbeat, join
-from tests.support.raw_connection import RawConnection
 
 pytestmark = pytest.mark.kip848_broker(topics={"t": 2}, clock=ManualClock(now_ms=0))
 

@@ -15,6 +15,8 @@ from kip848_client import EmbeddedBroker
 from kip848_client.common.clock import ManualClock
 from kip848_client.errors import BrokerError, ConfigError, ErrorCode, IllegalStateError
 from kip848_client.testing.faults import error
+from kip848_client.testing.judge.broker.connection import RawConnection
+from kip848_client.testing.judge.broker.messages import message
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
@@ -29,8 +31,6 @@ from kip848_client.wire.record_batch import Record, build_batch
 from tests.support.group_requests import commit_offset
 from tests.support.group_requests import heartbeat as beat
 from tests.support.group_requests import join as join_request
-from tests.support.messages import message
-from tests.support.raw_connection import RawConnection
 from tests.support.transactions import MakeProducer, begun, committed, fetched, values_in
 from tests.support.waiting import wait_until
 from tests.support.well_formed_requests import ADVERTISED, ROWS, Scene, error_codes

@@ -12,8 +12,8 @@ import pytest
 from kip848_client import EmbeddedBroker
 from kip848_client.errors import ErrorCode
 from kip848_client.testing.broker.apis import load_apis
+from kip848_client.testing.judge.broker.connection import RawConnection
 from kip848_client.wire.api_keys import ApiKey
-from tests.support.raw_connection import RawConnection
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "broker.md"
 

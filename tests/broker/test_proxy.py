@@ -21,6 +21,8 @@ from kip848_client.testing.faults import (
     rewrite,
     rewrite_request,
 )
+from kip848_client.testing.judge.broker.connection import RawConnection
+from kip848_client.testing.judge.broker.messages import build
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.codec import decode_response, frame
 from kip848_client.wire.messages.api_versions import ApiVersionsResponse
@@ -33,9 +35,7 @@ from kip848_client.wire.messages.share_acknowledge import ShareAcknowledgeRespon
 from kip848_client.wire.messages.share_fetch import ShareFetchResponse
 from kip848_client.wire.record_batch import Record, build_batch
 from tests.support.group_requests import join
-from tests.support.messages import build
 from tests.support.open_files import sockets_of_port
-from tests.support.raw_connection import RawConnection
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.kip848_broker(topics={"orders": 2})

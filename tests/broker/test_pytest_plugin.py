@@ -72,7 +72,7 @@ import pytest
 from kip848_client import EmbeddedBroker
 from kip848_client.testing.faults import drop, error
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from tests.support.raw_connection import RawConnection
+from kip848_client.testing.judge.broker.connection import RawConnection
 
 HEARTBEAT = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=1)
 

@@ -14,13 +14,13 @@ from kip848_client.testing import ALWAYS, ClientQuota, ManualClock, rewrite
 from kip848_client.testing.broker.quotas.client_quotas import PRODUCER_BYTE_RATE, ClientQuotas, Entity
 from kip848_client.testing.broker.quotas.rates import Rate, TokenBucket
 from kip848_client.testing.broker.storage.config_store import ConfigStore
+from kip848_client.testing.judge.broker.connection import RawConnection
+from kip848_client.testing.judge.broker.messages import message
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.codec import encode_request
 from kip848_client.wire.messages.metadata import MetadataRequest
 from kip848_client.wire.record_batch import Record, build_batch
 from kip848_client.wire.schema import Request
-from tests.support.messages import message
-from tests.support.raw_connection import RawConnection
 
 BYTES: Final = 20_000
 RATE: Final = 1_000

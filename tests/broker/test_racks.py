@@ -8,11 +8,11 @@ import pytest
 
 from kip848_client import EmbeddedBroker
 from kip848_client.errors import BrokerError, ErrorCode
+from kip848_client.testing.judge.broker.connection import RawConnection
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
 )
 from tests.support.group_requests import heartbeat, join
-from tests.support.raw_connection import RawConnection
 
 ASSIGNORS = {"group.consumer.assignors": "uniform-rack-aware,uniform,range"}
 pytestmark = pytest.mark.kip848_broker(topics={"t": 6}, config=ASSIGNORS)

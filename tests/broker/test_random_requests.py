@@ -15,11 +15,11 @@ from kip848_client import EmbeddedBroker
 from kip848_client.errors import ErrorCode
 from kip848_client.journal import MemoryJournal
 from kip848_client.testing.broker.apis import ApiTable
+from kip848_client.testing.judge.broker.connection import RawConnection
 from kip848_client.wire.codec import encode_request, frame
 from kip848_client.wire.messages import message_pair
 from kip848_client.wire.messages.fetch import FetchRequest
 from kip848_client.wire.messages.list_groups import ListGroupsRequest
-from tests.support.raw_connection import RawConnection
 from tests.wire.strategies import Case, messages
 
 _TABLE = ApiTable(extensions={"client_assignors"})

@@ -19,6 +19,8 @@ from kip848_client.errors import ErrorCode, RequestTimeoutError
 from kip848_client.testing.broker.net.context import RequestContext
 from kip848_client.testing.broker.net.request_log import RequestLog
 from kip848_client.testing.faults import drop, error, lose_reply
+from kip848_client.testing.judge.broker.connection import RawConnection
+from kip848_client.testing.judge.broker.messages import build
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -29,8 +31,6 @@ from kip848_client.wire.messages.metadata import MetadataRequest
 from kip848_client.wire.messages.produce import ProduceRequest
 from kip848_client.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from tests.support.group_requests import commit
-from tests.support.messages import build
-from tests.support.raw_connection import RawConnection
 from tests.support.work import undisturbed
 
 pytestmark = pytest.mark.kip848_broker(topics={"orders": 2})

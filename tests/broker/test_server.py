@@ -25,9 +25,9 @@ from kip848_client.testing.broker.net import server as server_module
 from kip848_client.testing.broker.net.context import RequestContext
 from kip848_client.testing.broker.net.loop_thread import LoopThread
 from kip848_client.testing.broker.net.server import ClientConnection, Server
+from kip848_client.testing.judge.broker.connection import RawConnection
 from kip848_client.wire.codec import RequestHeader
 from kip848_client.wire.schema import Response
-from tests.support.raw_connection import RawConnection
 from tests.support.waiting import TIMEOUT_S, wait_until
 
 

@@ -17,9 +17,9 @@ from kip848_client.errors import ErrorCode, RequestTimeoutError
 from kip848_client.testing.broker.dispatch import Dispatcher
 from kip848_client.testing.broker.state import BrokerState
 from kip848_client.testing.faults import lose_reply
+from kip848_client.testing.judge.broker.connection import RawConnection
+from kip848_client.testing.judge.broker.messages import message
 from kip848_client.wire.api_keys import ApiKey
-from tests.support.messages import message
-from tests.support.raw_connection import RawConnection
 from tests.support.waiting import SOON_S, wait_until
 
 TOPIC, GROUP = "jobs", "workers"

@@ -12,8 +12,8 @@ from kip848_client import EmbeddedBroker
 from kip848_client.errors import ConfigError, DataDirError, ErrorCode
 from kip848_client.testing import coordinator_not_here, error
 from kip848_client.testing.broker.storage.share_state_log import MemoryShareStateLog
+from kip848_client.testing.judge.broker.connection import RawConnection
 from kip848_client.wire.api_keys import ApiKey
-from tests.support.raw_connection import RawConnection
 
 GROUP, TOPIC = "workers", "jobs"
 

@@ -17,6 +17,7 @@ import pytest
 from kip848_client import EmbeddedBroker
 from kip848_client.common.clock import ManualClock
 from kip848_client.errors import ErrorCode, IllegalStateError, RequestTimeoutError
+from kip848_client.testing.judge.broker.connection import RawConnection
 from kip848_client.wire.messages.delete_groups import DeleteGroupsRequest
 from kip848_client.wire.messages.describe_transactions import DescribedTransactionTopic, DescribeTransactionsRequest
 from kip848_client.wire.messages.list_groups import ListGroupsRequest
@@ -33,7 +34,6 @@ from kip848_client.wire.messages.write_txn_markers import (
 )
 from kip848_client.wire.record_batch import batches_of, records_of
 from tests.support.group_requests import commit_offset, join
-from tests.support.raw_connection import RawConnection
 from tests.support.transactions import (
     CONTROL,
     TOPIC,

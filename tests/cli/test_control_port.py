@@ -22,10 +22,10 @@ from kip848_client.common.clock import ManualClock
 from kip848_client.errors import ConfigError
 from kip848_client.testing import EmbeddedBroker
 from kip848_client.testing.broker.state import BrokerState
+from kip848_client.testing.judge.broker.connection import RawConnection
 from kip848_client.testing.serving.control_calls import calls
 from kip848_client.testing.serving.control_port import ControlPort
 from tests.support.group_requests import join
-from tests.support.raw_connection import RawConnection
 from tests.support.waiting import wait_until
 
 Ask = Callable[..., tuple[int, Any]]

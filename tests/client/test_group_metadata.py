@@ -7,8 +7,8 @@ import pytest
 from kip848_client import Consumer, EmbeddedBroker, Kip848Error, TopicPartition
 from kip848_client.consumer.records import data_plane
 from kip848_client.consumer.records.data_plane import group_metadata_bytes
+from kip848_client.testing.judge.broker.connection import RawConnection
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from tests.support.raw_connection import RawConnection
 from tests.support.waiting import wait_until
 
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from kip848_client.common.model import NamedPartition, OffsetAndMetadata
 from kip848_client.member.offsets.commit_requests import read_fetch
 from kip848_client.network.old_layouts import heard, spoken
+from kip848_client.testing.judge.broker.messages import build
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.codec import decode_response, encode_request, encode_response
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
 from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
-from tests.support.messages import build
 
 FETCH = build(
     OffsetFetchRequest,

@@ -39,13 +39,13 @@ from kip848_client.network.observer import MemberObserver
 from kip848_client.network.request_sender import RequestSender
 from kip848_client.network.requests import NetworkPerformer, failure_kind
 from kip848_client.network.topic_metadata import ListedOffsets, TopicMetadataRequestManager
+from kip848_client.testing.judge.broker.messages import build
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from kip848_client.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from kip848_client.wire.messages.metadata import MetadataRequest, MetadataResponse
 from kip848_client.wire.schema import Request, Response
 from tests.client.fakes import VERSIONS, FakeConnection, FakeNetwork
-from tests.support.messages import build
 
 ResultT = TypeVar("ResultT")
 

@@ -30,6 +30,7 @@ from kip848_client.testing.faults import (
     rewrite_request,
 )
 from kip848_client.testing.faults.actions import Action
+from kip848_client.testing.judge.broker.messages import build
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -41,7 +42,6 @@ from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
 from kip848_client.wire.messages.produce import ProduceRequest
 from kip848_client.wire.schema import Request, Response
 from tests.support.group_requests import commit as commit_of
-from tests.support.messages import build
 from tests.support.offset_answers import commit_answer
 
 HEARTBEAT = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=3)

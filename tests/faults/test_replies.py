@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from kip848_client.errors import ErrorCode
 from kip848_client.testing.faults.replies import ErrorPlacer, merge, split
 from kip848_client.testing.faults.subject import Item, item_of
+from kip848_client.testing.judge.broker.messages import build
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.codec import decode_response, encode_response
 from kip848_client.wire.messages import message_pair, supported_api_keys
@@ -22,7 +23,6 @@ from kip848_client.wire.messages.offset_commit import OffsetCommitRequest, Offse
 from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from kip848_client.wire.messages.produce import ProduceRequest
 from kip848_client.wire.schema import STRING, UUID, ArrayOf, Request, Response, Scalar, WireStruct, fields_of
-from tests.support.messages import build
 from tests.wire.strategies import Case, messages
 
 ORDERS, USERS = uuid.UUID(int=1), uuid.UUID(int=2)

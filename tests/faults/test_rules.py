@@ -21,6 +21,7 @@ from kip848_client.testing.faults import (
     select_apis,
 )
 from kip848_client.testing.faults.actions import Action
+from kip848_client.testing.judge.broker.messages import build
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kip848_client.wire.messages.fetch import FetchRequest
@@ -31,7 +32,6 @@ from kip848_client.wire.messages.metadata import MetadataRequest
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
 from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest
 from kip848_client.wire.schema import Request
-from tests.support.messages import build
 
 ORDERS = uuid.UUID(int=1)
 NAMES = {ORDERS: "orders"}

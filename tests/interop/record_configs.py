@@ -12,9 +12,9 @@ from typing import Any, Final
 import msgspec
 
 from kip848_client.testing.broker.config import PROPERTY_NAMES
+from kip848_client.testing.judge.broker.connection import RawConnection
 from kip848_client.wire.api_keys import ApiKey
 from tests.interop.kafka_broker import KafkaBroker
-from tests.support.raw_connection import RawConnection
 from tests.support.waiting import wait_until
 
 RECORDED: Final = Path(__file__).parents[2] / "kip848_client/testing/broker/metadata/kafka_configs.json"

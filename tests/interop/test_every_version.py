@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from kip848_client.testing.judge.broker.connection import RawConnection
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.api_versions import ApiVersionsRequest
 from tests.interop.kafka_broker import ExternalKafka, KafkaBroker
-from tests.support.raw_connection import RawConnection
 from tests.support.well_formed_requests import ADVERTISED, PRIVATE, REFUSED, ROWS, Scene, error_codes
 
 pytestmark = [pytest.mark.interop, pytest.mark.kafka]

@@ -18,6 +18,7 @@ from kip848_client.member.core.events import (
 )
 from kip848_client.member.core.states import Phase
 from kip848_client.member.offsets.commit_requests import CommitResult, read_commit, read_fetch
+from kip848_client.testing.judge.broker.messages import build
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from kip848_client.wire.messages.offset_fetch import (
@@ -30,7 +31,6 @@ from kip848_client.wire.messages.offset_fetch import (
 )
 from tests.spec.arrange import AUTO_MS, ONE, auto_committing, commits, fence, pass_time, stable, without_coordinator
 from tests.support.member_harness import INTERVAL_MS, positions
-from tests.support.messages import build
 
 
 def test_leader_epoch_and_metadata_travel_with_the_offset() -> None:

@@ -12,10 +12,10 @@ from confluent_kafka import Producer
 from kip848_client import Consumer, EmbeddedBroker
 from kip848_client.errors import AuthenticationError, ConfigError, ErrorCode
 from kip848_client.testing import BrokerSasl, ManualClock, unsecured_token
+from kip848_client.testing.judge.broker.connection import RawConnection
 from kip848_client.wire.messages.metadata import MetadataRequest
 from kip848_client.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from kip848_client.wire.messages.sasl_handshake import SaslHandshakeRequest
-from tests.support.raw_connection import RawConnection
 
 BEARER: Final = ("OAUTHBEARER",)
 NOW_S: Final = 1_700_000_000

@@ -15,6 +15,7 @@ from kip848_client import EmbeddedBroker
 from kip848_client.common.clock import ManualClock
 from kip848_client.errors import ConfigError, ErrorCode
 from kip848_client.testing import BrokerSasl, BrokerTls
+from kip848_client.testing.judge.broker.connection import RawConnection
 from kip848_client.wire.codec import frame
 from kip848_client.wire.messages.api_versions import ApiVersionsRequest
 from kip848_client.wire.messages.describe_cluster import DescribeClusterRequest
@@ -22,7 +23,6 @@ from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
 from kip848_client.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from kip848_client.wire.messages.sasl_handshake import SaslHandshakeRequest
 from kip848_client.wire.sasl.scram import ScramClient
-from tests.support.raw_connection import RawConnection
 
 USERS = {"alice": "alice-secret", "bob": "bob-secret"}
 EVERY = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")

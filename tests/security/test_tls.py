@@ -18,13 +18,13 @@ from kip848_client.common.error_codes import ErrorCode
 from kip848_client.common.model import TlsSettings
 from kip848_client.errors import AuthenticationError, ConfigError, ConnectionLostError, Kip848Error, ProtocolError
 from kip848_client.testing import BrokerSasl, BrokerTls
+from kip848_client.testing.judge.broker.connection import RawConnection
 from kip848_client.wire.connection import open_connection
 from kip848_client.wire.messages.describe_cluster import DescribeClusterRequest
 from kip848_client.wire.messages.sasl_handshake import SaslHandshakeRequest
 from kip848_client.wire.tls import client_context
 from kip848_client.wire.tls_failures import explain_alert, explain_handshake
 from tests.security.certificates import Authority, Identity
-from tests.support.raw_connection import RawConnection
 
 pytestmark = pytest.mark.anyio
 

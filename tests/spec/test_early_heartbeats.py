@@ -17,6 +17,7 @@ from kip848_client.member.consumer.early_heartbeats import (
     SMALL_GROUP,
 )
 from kip848_client.member.core.events import CoordinatorDisconnected
+from kip848_client.testing.judge.broker.messages import build
 from kip848_client.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -24,7 +25,6 @@ from kip848_client.wire.messages.consumer_group_describe import (
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.spec.arrange import fence
 from tests.support.member_harness import MemberHarness
-from tests.support.messages import build
 
 INTERVAL_MS = 5_000
 NOTHING: Mapping[str, list[int]] = {}

@@ -12,6 +12,7 @@ from typing import Generic, TypeVar, cast
 from kip848_client.errors import ErrorCode
 from kip848_client.testing.coordinator.classic.classic_group import ClassicGroup, ClassicState
 from kip848_client.testing.coordinator.core.coordinator_config import CoordinatorConfig, MigrationPolicy
+from kip848_client.testing.judge.broker.messages import build
 from kip848_client.wire.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
@@ -28,7 +29,6 @@ from kip848_client.wire.messages.list_groups import ListGroupsRequest
 from kip848_client.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kip848_client.wire.schema import Response
 from tests.support.coordinator_harness import Harness
-from tests.support.messages import build
 
 SESSION_MS = 10_000
 REBALANCE_MS = 20_000

@@ -49,6 +49,7 @@ from kip848_client.testing.coordinator.group_image import GroupImage, MemberImag
 from kip848_client.testing.coordinator.modern.assignment_round import AssignmentRound
 from kip848_client.testing.coordinator.modern.modern_group import GroupState, ModernGroup
 from kip848_client.testing.coordinator.share.share_group import ShareGroup
+from kip848_client.testing.judge.broker.messages import build
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages import message_pair
 from kip848_client.wire.messages.connect_group_records import ConnectGroupMetadataKey
@@ -81,7 +82,6 @@ from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
 from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest
 from kip848_client.wire.messages.share_group_records import ShareGroupMetadataKey
 from kip848_client.wire.schema import Request, Response
-from tests.support.messages import build
 
 WALL_MS_AT_START = 1_700_000_000_000
 

@@ -77,6 +77,7 @@ from kip848_client.member.core.events import (
 from kip848_client.member.core.settings import GroupProtocol, MemberConfig, ResetPolicy
 from kip848_client.member.core.states import MemberState, Phase
 from kip848_client.member.member import Member
+from kip848_client.testing.judge.broker.messages import build
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -115,7 +116,6 @@ from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest
 from kip848_client.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kip848_client.wire.schema import Request, Response
 from tests.support.member_invariants import MemberInvariants
-from tests.support.messages import build
 from tests.support.offset_answers import NO_OFFSET, commit_answer, fetch_answer
 
 GROUP = "orders-group"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kip848_client.testing.judge.broker.messages import build
 from kip848_client.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
 from kip848_client.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopics, OffsetFetchResponse
-from tests.support.messages import build
 
 NO_OFFSET = -1
 """What a coordinator answers for a partition without a committed offset."""

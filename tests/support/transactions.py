@@ -9,13 +9,13 @@ from contextlib import closing, contextmanager
 from typing import Any, Final
 
 from kip848_client import EmbeddedBroker
+from kip848_client.testing.judge.broker.connection import RawConnection
+from kip848_client.testing.judge.broker.messages import build
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.end_txn import EndTxnResponse
 from kip848_client.wire.messages.fetch import FetchRequest, PartitionData
 from kip848_client.wire.messages.produce import PartitionProduceResponse
 from kip848_client.wire.record_batch import Record, batches_of, build_batch, records_of
-from tests.support.messages import build
-from tests.support.raw_connection import RawConnection
 
 TRANSACTIONAL: Final = 0x10
 CONTROL: Final = 0x20

@@ -18,12 +18,12 @@ import msgspec
 from kip848_client.common.model import ZERO_UUID
 from kip848_client.errors import ErrorCode
 from kip848_client.testing.broker.apis import ApiTable
+from kip848_client.testing.judge.broker.connection import RawConnection
+from kip848_client.testing.judge.broker.messages import Fields, message
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_protocol import ConsumerProtocolSubscription, encode_subscription
 from kip848_client.wire.record_batch import Record, build_batch
 from kip848_client.wire.schema import Request
-from tests.support.messages import Fields, message
-from tests.support.raw_connection import RawConnection
 from tests.support.waiting import wait_until
 
 SETTLE_TIMEOUT_S: Final = 30.0

@@ -29,12 +29,12 @@ from kip848_client import (
 )
 from kip848_client.errors import CatalogConflictError, UnsupportedByBrokerError
 from kip848_client.testing.faults import ALWAYS, delay, drop
+from kip848_client.testing.judge.broker.connection import RawConnection
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kip848_client.worker.classic.classic_messages import PROTOCOL_TYPE, Claim
 from kip848_client.worker.classic.classic_round import ClassicRound
 from kip848_client.worker.core import WorkerSettings
-from tests.support.raw_connection import RawConnection
 from tests.support.waiting import SOON_S, wait_until
 
 FEEDS = ["audusd", "eurusd", "gbpusd", "usdjpy"]

@@ -31,9 +31,9 @@ from kip848_client.testing.broker.storage.transaction_log import MemoryTransacti
 from kip848_client.testing.broker.topics.log_cleaner import LogCleaner
 from kip848_client.testing.broker.topics.offsets_topic import OffsetsTopic
 from kip848_client.testing.broker.topics.registry import TopicRegistry
+from kip848_client.testing.judge.broker.messages import Fields, message
 from kip848_client.wire.record_batch import Record, build_batch
 from kip848_client.wire.schema import Request, Response
-from tests.support.messages import Fields, message
 
 if TYPE_CHECKING:
     from kip848_client.testing.broker.coordinators.group_shards import GroupShards

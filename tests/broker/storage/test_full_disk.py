@@ -18,13 +18,13 @@ import pytest
 from kip848_client import EmbeddedBroker
 from kip848_client.errors import DataDirError, ErrorCode
 from kip848_client.journal import MemoryJournal
+from kip848_client.testing.judge.broker.connection import RawConnection
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.produce import (
     PartitionProduceResponse,
 )
 from tests.broker.storage.harness import a_batch, a_registry, opened
 from tests.broker.test_command import wait_for_ready
-from tests.support.raw_connection import RawConnection
 from tests.support.waiting import TIMEOUT_S
 
 

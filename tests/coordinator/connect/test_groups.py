@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kip848_client.errors import ErrorCode
+from kip848_client.testing.judge.broker.messages import build
 from kip848_client.wire.messages.connect_group_describe import ConnectGroupDescribeRequest
 from kip848_client.wire.messages.connect_group_heartbeat import Catalog, ConnectGroupHeartbeatRequest, UnitsOfName
 from kip848_client.wire.messages.connect_group_install_assignment import ConnectGroupInstallAssignmentRequest, Member
@@ -16,7 +17,6 @@ from kip848_client.wire.messages.join_group import JoinGroupRequest, JoinGroupRe
 from kip848_client.wire.messages.list_groups import ListGroupsRequest
 from kip848_client.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from tests.support.connect_harness import FIVE, ConnectHarness, as_text, offer, on_wire, tokens, told
-from tests.support.messages import build
 
 INVALID = ErrorCode.INVALID_REQUEST
 COOPERATIVE = (offer(),)

@@ -10,9 +10,9 @@ from kip848_client.errors import ErrorCode
 from kip848_client.testing.coordinator.core.timers import TimerKey, TimerKind
 from kip848_client.testing.coordinator.modern.member_record import ReconciliationState
 from kip848_client.testing.coordinator.modern.modern_group import GroupState
+from kip848_client.testing.judge.broker.messages import build
 from kip848_client.wire.messages.leave_group import LeaveGroupRequest
 from tests.support.coordinator_harness import Harness
-from tests.support.messages import build
 
 
 def _group() -> Harness:

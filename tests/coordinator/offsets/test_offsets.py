@@ -13,6 +13,7 @@ from kip848_client.errors import ErrorCode
 from kip848_client.testing.coordinator.core.inputs import OffsetRetentionDue, TransactionEnded
 from kip848_client.testing.coordinator.core.result import CoordinatorRecord
 from kip848_client.testing.coordinator.core.topics_image import TopicInfo
+from kip848_client.testing.judge.broker.messages import build
 from kip848_client.wire.messages.group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -32,7 +33,6 @@ from kip848_client.wire.messages.offset_fetch import (
 from kip848_client.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from tests.support.classic_harness import ClassicHarness
 from tests.support.coordinator_harness import FAST, Harness
-from tests.support.messages import build
 
 DAY_MS = 86_400_000
 

@@ -9,6 +9,7 @@ import pytest
 from kip848_client.errors import ErrorCode
 from kip848_client.testing.coordinator.core.coordinator_config import CoordinatorConfig
 from kip848_client.testing.coordinator.core.result import DeleteShareState, InitializeShareState
+from kip848_client.testing.judge.broker.messages import build
 from kip848_client.wire.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
 from kip848_client.wire.messages.delete_groups import DeleteGroupsRequest
 from kip848_client.wire.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
@@ -17,7 +18,6 @@ from kip848_client.wire.messages.list_groups import ListGroupsRequest
 from kip848_client.wire.messages.share_group_describe import DescribedGroup, ShareGroupDescribeRequest
 from kip848_client.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from tests.support.coordinator_harness import Harness
-from tests.support.messages import build
 
 CONFIG = CoordinatorConfig(
     share_session_timeout_ms=45_000, share_heartbeat_interval_ms=5_000, share_max_size=3, consumer_max_size=10

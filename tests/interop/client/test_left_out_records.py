@@ -13,11 +13,11 @@ from kip848_client.common.model import NamedPartition
 from kip848_client.config import BootstrapServer
 from kip848_client.consumer.records.gap_check import Gap, GapCheck, left_out
 from kip848_client.errors import ConnectionLostError, ProtocolError
+from kip848_client.testing.judge.broker.connection import RawConnection
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.record_batch import HEADER_SIZE, Record, build_batch, crc32c, keep_records
 from tests.interop.client.conftest import MakeConsumer
 from tests.support.driving import drive
-from tests.support.raw_connection import RawConnection
 
 pytestmark = pytest.mark.interop
 

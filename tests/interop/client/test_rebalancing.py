@@ -25,12 +25,12 @@ from kip848_client.errors import (
 from kip848_client.journal import MemoryJournal
 from kip848_client.testing import GroupSnapshot
 from kip848_client.testing.faults import ALWAYS, drop
+from kip848_client.testing.judge.broker.connection import RawConnection
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.interop.client.conftest import MakeConsumer
 from tests.interop.client.drive import HEARTBEAT, Produce, delivered_once, keys_of
 from tests.support.driving import QUIET, ClockAhead, DrivenConsumer, drive
-from tests.support.raw_connection import RawConnection
 from tests.support.waiting import SOON_S, outlast, wait_until
 
 pytestmark = pytest.mark.interop

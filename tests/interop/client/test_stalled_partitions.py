@@ -16,11 +16,11 @@ from kip848_client.common.clock import ManualClock
 from kip848_client.common.error_codes import ErrorCode
 from kip848_client.config import ConfigValue
 from kip848_client.testing.faults.actions import error
+from kip848_client.testing.judge.broker.connection import RawConnection
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.record_batch import HEADER_SIZE, Record, build_batch, crc32c
 from tests.interop.client.drive import Produce
 from tests.support.driving import QUIET
-from tests.support.raw_connection import RawConnection
 from tests.support.waiting import TIMEOUT_S, wait_until
 
 pytestmark = pytest.mark.interop

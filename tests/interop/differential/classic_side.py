@@ -15,6 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kip848_client.errors import ErrorCode
+from kip848_client.testing.judge.broker.connection import RawConnection
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from kip848_client.wire.messages.consumer_protocol import (
@@ -27,7 +28,6 @@ from kip848_client.wire.messages.list_groups import ListGroupsResponse
 from kip848_client.wire.messages.sync_group import SyncGroupResponse
 from kip848_client.wire.schema import Request
 from tests.support.group_requests import heartbeat, join
-from tests.support.raw_connection import RawConnection
 from tests.support.waiting import wait_until
 
 SETTLE_S: Final = 10.0

@@ -15,8 +15,8 @@ from typing import Final, TypeAlias
 import pytest
 
 from kip848_client import EmbeddedBroker
+from kip848_client.testing.judge.broker.side import Side
 from tests.interop.differential.conversation import Conversation
-from tests.interop.differential.side import Side
 from tests.interop.kafka_broker import ExternalKafka, KafkaBroker
 
 DEFAULT_SEEDS: Final = "0-39"

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from kip848_client.testing.broker.coordinators.snapshots import GroupSnapshot
-from tests.interop.differential.comparison import brief, disagreements, shared_form
-from tests.interop.differential.side import JOIN_EPOCH, Side, as_int, rows
-from tests.interop.differential.steps import (
+from kip848_client.testing.judge.broker.comparison import brief, disagreements, shared_form
+from kip848_client.testing.judge.broker.messages import Json
+from kip848_client.testing.judge.broker.side import JOIN_EPOCH, Side, as_int, rows
+from kip848_client.testing.judge.broker.steps import (
     Ask,
     Asking,
     ChangeTopic,
@@ -27,7 +28,6 @@ from tests.interop.differential.steps import (
     Step,
     line,
 )
-from tests.interop.kafka_wire import Json
 from tests.support.waiting import wait_until
 
 AWAY_EPOCH: Final = -2

@@ -12,7 +12,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from tests.interop.differential.steps import (
+from kip848_client.testing.judge.broker.steps import (
     Ask,
     ChangeTopic,
     Commit,

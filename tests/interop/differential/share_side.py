@@ -13,11 +13,11 @@ from typing import Any, Final, NamedTuple
 
 from kip848_client import EmbeddedBroker
 from kip848_client.errors import ErrorCode
+from kip848_client.testing.judge.broker.connection import RawConnection
+from kip848_client.testing.judge.broker.side import GROUP_RESOURCE, Side, rows
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.record_batch import BatchHeader, Record, batches_of, build_batch, records_of
-from tests.interop.differential.side import GROUP_RESOURCE, Side, rows
 from tests.interop.kafka_wire import Json, WireConnection
-from tests.support.raw_connection import RawConnection
 from tests.support.transactions import RawProducer, end_offset, fetched
 from tests.support.waiting import TIMEOUT_S, wait_until
 

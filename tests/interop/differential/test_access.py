@@ -14,6 +14,8 @@ import pytest
 from msgspec.structs import asdict
 
 from kip848_client import EmbeddedBroker
+from kip848_client.testing.judge.broker.connection import RawConnection
+from kip848_client.testing.judge.broker.messages import Fields, message
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from kip848_client.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
@@ -22,8 +24,6 @@ from kip848_client.wire.schema import Request
 from tests.interop.conftest import require_kafka
 from tests.interop.differential.talk import Talk
 from tests.interop.kafka_broker import KafkaBroker
-from tests.support.messages import Fields, message
-from tests.support.raw_connection import RawConnection
 from tests.support.waiting import wait_until
 from tests.support.well_formed_requests import ROWS, Scene, error_codes
 

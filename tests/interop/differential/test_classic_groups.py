@@ -21,6 +21,7 @@ import pytest
 
 from kip848_client import EmbeddedBroker
 from kip848_client.errors import ErrorCode
+from kip848_client.testing.judge.broker.messages import build
 from kip848_client.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -45,7 +46,6 @@ from kip848_client.wire.schema import Request
 from tests.interop.differential.classic_side import CLASSIC, CONSUMER, LONG_MS, PARTITIONS, Side, is_chance
 from tests.interop.kafka_broker import ExternalKafka, KafkaBroker
 from tests.support.group_requests import commit
-from tests.support.messages import build
 
 pytestmark = [pytest.mark.interop, pytest.mark.kafka]
 

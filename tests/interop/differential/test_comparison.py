@@ -8,10 +8,10 @@ import pytest
 
 from kip848_client import EmbeddedBroker
 from kip848_client.testing.broker.config import Profile
+from kip848_client.testing.judge.broker.steps import Heartbeat, Step
 from tests.interop.differential.conftest import SETTINGS, conversing
 from tests.interop.differential.conversation import Disagreement, smallest
 from tests.interop.differential.generator import Generator
-from tests.interop.differential.steps import Heartbeat, Step
 
 SEEDS = range(900, 906)
 

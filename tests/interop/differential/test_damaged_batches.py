@@ -7,11 +7,11 @@ from typing import Final
 import pytest
 
 from kip848_client.common.error_codes import ErrorCode
+from kip848_client.testing.judge.broker.connection import RawConnection
 from kip848_client.wire.api_keys import ApiKey
 from tests.interop.conftest import CreateTopic
 from tests.interop.kafka_broker import ExternalKafka, KafkaBroker
 from tests.support.damaged_batches import damaged_batches, kafka_answers
-from tests.support.raw_connection import RawConnection
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.interop, pytest.mark.kafka]

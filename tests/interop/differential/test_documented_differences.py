@@ -15,11 +15,9 @@ import pytest
 from msgspec.structs import replace
 
 from kip848_client.errors import ErrorCode
-from tests.interop.differential import conversation as conversation_module
-from tests.interop.differential.conftest import Converse
-from tests.interop.differential.conversation import Conversation, ask
-from tests.interop.differential.side import Side, as_int, rows
-from tests.interop.differential.steps import (
+from kip848_client.testing.judge.broker.messages import Json
+from kip848_client.testing.judge.broker.side import Side, as_int, rows
+from kip848_client.testing.judge.broker.steps import (
     LOOK,
     Ask,
     Asking,
@@ -31,7 +29,9 @@ from tests.interop.differential.steps import (
     Heartbeat,
     join,
 )
-from tests.interop.kafka_wire import Json
+from tests.interop.differential import conversation as conversation_module
+from tests.interop.differential.conftest import Converse
+from tests.interop.differential.conversation import Conversation, ask
 
 pytestmark = [pytest.mark.interop]
 

@@ -15,14 +15,13 @@ from typing import Any, Final, TypeAlias
 import pytest
 
 from kip848_client import EmbeddedBroker
+from kip848_client.testing.judge.broker.comparison import disagreements, shared_form
+from kip848_client.testing.judge.broker.messages import Fields, Json
+from kip848_client.testing.judge.broker.side import Side, rows
 from kip848_client.wire.record_batch import Record, build_batch
-from tests.interop.differential.comparison import disagreements, shared_form
 from tests.interop.differential.conftest import conversing
 from tests.interop.differential.conversation import Conversation
-from tests.interop.differential.side import Side, rows
 from tests.interop.kafka_broker import ExternalKafka, KafkaBroker
-from tests.interop.kafka_wire import Json
-from tests.support.messages import Fields
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.interop, pytest.mark.kafka]

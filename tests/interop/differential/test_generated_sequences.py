@@ -11,10 +11,10 @@ from typing import Final
 
 import pytest
 
+from kip848_client.testing.judge.broker.steps import Step
 from tests.interop.differential.conftest import Converse
 from tests.interop.differential.conversation import Disagreement, smallest
 from tests.interop.differential.generator import Generator
-from tests.interop.differential.steps import Step
 
 STEP_COUNT: Final = 40
 SHRINK_BUDGET_S: Final = 20.0

@@ -13,9 +13,9 @@ from typing import Final
 import pytest
 
 from kip848_client import EmbeddedBroker
-from tests.interop.differential.comparison import disagreements, shared_form
+from kip848_client.testing.judge.broker.comparison import disagreements, shared_form
+from kip848_client.testing.judge.broker.side import Side, rows
 from tests.interop.differential.conftest import SETTINGS
-from tests.interop.differential.side import Side, rows
 from tests.interop.kafka_wire import Json, WireConnection
 from tests.interop.record_golden import Conversation
 

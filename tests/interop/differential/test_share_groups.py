@@ -13,8 +13,8 @@ from typing import Any, Final, TypeAlias
 import pytest
 
 from kip848_client import EmbeddedBroker
+from kip848_client.testing.judge.broker.side import Side, read_partitions, rows
 from tests.interop.differential.conftest import conversing
-from tests.interop.differential.side import Side, read_partitions, rows
 from tests.interop.kafka_broker import ExternalKafka, KafkaBroker
 from tests.support.waiting import wait_until
 

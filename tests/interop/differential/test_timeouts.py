@@ -8,12 +8,12 @@ from typing import Final
 
 import pytest
 
-from tests.interop.differential.comparison import disagreements, shared_form
+from kip848_client.testing.judge.broker.comparison import disagreements, shared_form
+from kip848_client.testing.judge.broker.messages import Json
+from kip848_client.testing.judge.broker.side import Side
+from kip848_client.testing.judge.broker.steps import LOOK, Asking, ChangeTopic, Configure, Epoch, Heartbeat, Owned, join
 from tests.interop.differential.conftest import Converse
 from tests.interop.differential.conversation import ask
-from tests.interop.differential.side import Side
-from tests.interop.differential.steps import LOOK, Asking, ChangeTopic, Configure, Epoch, Heartbeat, Owned, join
-from tests.interop.kafka_wire import Json
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.interop, pytest.mark.kafka]

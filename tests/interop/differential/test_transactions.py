@@ -17,13 +17,13 @@ import pytest
 
 from kip848_client import EmbeddedBroker
 from kip848_client.errors import ErrorCode
+from kip848_client.testing.judge.broker.connection import RawConnection
+from kip848_client.testing.judge.broker.messages import message
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.record_batch import batches_of
 from tests.interop.differential.classic_side import in_order
 from tests.interop.differential.talk import Talk
 from tests.interop.kafka_broker import ExternalKafka, KafkaBroker
-from tests.support.messages import message
-from tests.support.raw_connection import RawConnection
 from tests.support.transactions import (
     TRANSACTIONAL,
     RawProducer,

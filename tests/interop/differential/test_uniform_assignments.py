@@ -12,10 +12,10 @@ from typing import Final, TypeAlias
 
 import pytest
 
+from kip848_client.testing.judge.broker.side import Side, rows
+from kip848_client.testing.judge.broker.steps import LOOK, ChangeTopic, Epoch, Heartbeat, Owned, join
 from tests.interop.differential.conftest import Converse
 from tests.interop.differential.conversation import ask
-from tests.interop.differential.side import Side, rows
-from tests.interop.differential.steps import LOOK, ChangeTopic, Epoch, Heartbeat, Owned, join
 
 pytestmark = [pytest.mark.interop, pytest.mark.kafka]
 

@@ -7,8 +7,7 @@ from typing import Final
 import pytest
 from msgspec.structs import replace
 
-from tests.interop.differential.conftest import Converse
-from tests.interop.differential.steps import (
+from kip848_client.testing.judge.broker.steps import (
     LOOK,
     Ask,
     ChangeTopic,
@@ -22,6 +21,7 @@ from tests.interop.differential.steps import (
     Step,
     join,
 )
+from tests.interop.differential.conftest import Converse
 
 pytestmark = [pytest.mark.interop, pytest.mark.kafka]
 

@@ -11,11 +11,11 @@ import pytest
 from kip848_client import EmbeddedBroker
 from kip848_client.errors import ErrorCode
 from kip848_client.testing import BrokerSasl
+from kip848_client.testing.judge.broker.connection import RawConnection
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from kip848_client.wire.schema import Request
 from tests.interop.conftest import StartKafkaBroker
-from tests.support.raw_connection import RawConnection
 from tests.support.several_rows import about_two, plain
 from tests.support.waiting import wait_until
 from tests.support.well_formed_requests import ADVERTISED, PRIVATE, ROWS, Scene, error_codes

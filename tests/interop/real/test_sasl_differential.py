@@ -9,6 +9,7 @@ import pytest
 
 from kip848_client import EmbeddedBroker
 from kip848_client.testing import BrokerSasl
+from kip848_client.testing.judge.broker.connection import RawConnection
 from kip848_client.wire.messages.api_versions import ApiVersionsRequest
 from kip848_client.wire.messages.describe_cluster import DescribeClusterRequest
 from kip848_client.wire.messages.sasl_authenticate import SaslAuthenticateRequest
@@ -18,7 +19,6 @@ from tests.interop.conftest import require_kafka
 from tests.interop.kafka_broker import KafkaBroker
 from tests.interop.real.secured import FORMAT_ARGUMENTS, LISTENERS, PASSWORD, USER, secured_properties
 from tests.security.certificates import Authority
-from tests.support.raw_connection import RawConnection
 
 pytestmark = [pytest.mark.interop, pytest.mark.kafka, pytest.mark.slow]
 

@@ -13,7 +13,8 @@ from typing import Any, Final, TypeAlias, assert_never
 
 import msgspec
 
-from tests.interop.differential.side import (
+from kip848_client.testing.judge.broker.messages import Json
+from kip848_client.testing.judge.broker.side import (
     GROUP_RESOURCE,
     MemberView,
     Partitions,
@@ -21,7 +22,6 @@ from tests.interop.differential.side import (
     union,
     write_partitions,
 )
-from tests.interop.kafka_wire import Json
 
 Request: TypeAlias = tuple[str, int, dict[str, Any]]
 """Api, version, fields."""

@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from tests.interop.differential.side import Side
-from tests.interop.kafka_wire import Json
+from kip848_client.testing.judge.broker.messages import Json
+from kip848_client.testing.judge.broker.side import Side
 
 _EPOCHS: Final = ("member_epoch", "group_epoch", "assignment_epoch")
 _HOSTS: Final = ("host", "client_host")

@@ -1,4 +1,4 @@
-"""One of the two brokers under comparison: its connection, its topic ids, and what its members were told.
+"""One of the two brokers under comparison: its connections, its topic ids, and what its members were told.
 
 Owns the way from names that both sides share (`g`, `a`, `t0`) to what one broker knows them by, and the view that each
 member has of itself: its epoch and its partitions, as this broker answered them. Sends what a step says; which steps,
@@ -7,17 +7,17 @@ and whether two answers agree, is decided elsewhere.
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
 
+from kip848_client.errors import ErrorCode
+from kip848_client.testing.judge.broker.connection import RawConnection
+from kip848_client.testing.judge.broker.messages import Fields, Json, message
 from kip848_client.wire.api_keys import ApiKey
-from tests.interop.kafka_wire import Json
-from tests.support.messages import Fields, message
-from tests.support.raw_connection import RawConnection
-from tests.support.waiting import wait_until
 
 Partitions = dict[str, list[int]]
 """Topic id -> partitions, ascending."""
@@ -42,6 +42,18 @@ class MemberView(msgspec.Struct):
     """What it uses: the assignment, and what it has not given up yet."""
 
 
+class Shared(msgspec.Struct, frozen=True):
+    """Topics that are there before a conversation begins, for many of them.
+
+    Args:
+        prefix: in front of their names.
+        topic_ids: topic -> its id.
+    """
+
+    prefix: str = ""
+    topic_ids: Mapping[str, str] = {}
+
+
 class Side:
     """One broker.
 
@@ -49,30 +61,86 @@ class Side:
         name: for transcripts.
         address: `host:port`.
         prefix: in front of every group and topic name, so that two runs never meet.
+        shared: topics that are there already.
+        versions: highest version of each API that the broker serves; a request is sent in no higher one. Without it,
+            requests are sent as they are.
+        finds_coordinators: send requests about a group to its coordinator, as clients do, and not to *address*.
     """
 
-    def __init__(self, name: str, address: str, *, prefix: str) -> None:
+    def __init__(
+        self,
+        name: str,
+        address: str,
+        *,
+        prefix: str,
+        shared: Shared | None = None,
+        versions: Mapping[int, int] | None = None,
+        finds_coordinators: bool = False,
+    ) -> None:
         self.name: Final = name
+        self.address: Final = address
         self.port: Final = int(address.rpartition(":")[2])
         self.epoch_offset: dict[str, int] = {}
         """Group -> how far its epochs are ahead of the other side's."""
-        self.topic_ids: dict[str, str] = {}
-        self._labels: dict[str, str] = {}
+        self._shared: Final = shared or Shared()
+        self.topic_ids: dict[str, str] = dict(self._shared.topic_ids)
+        self._labels: dict[str, str] = {topic_id: topic for topic, topic_id in self.topic_ids.items()}
         self._prefix: Final = prefix
-        self._wire: Final = RawConnection(address, client_id="wire")
+        self._versions: Final = versions or {}
+        self._finds_coordinators: Final = finds_coordinators
+        self._coordinators: dict[str, str] = {}
+        self._connections: dict[str, RawConnection] = {address: RawConnection(address, client_id="wire")}
         self._members: dict[tuple[str, str], MemberView] = {}
         self._created: dict[str, int] = {}
         self._interval_ms = 1_000
 
     def close(self) -> None:
-        """Close the connection."""
-        self._wire.close()
+        """Close the connections."""
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
 
     def ask(self, api: str, version: int, fields: Fields) -> dict[str, Json]:
         """Send one request, with defaults for what is not in *fields*, and wait for the answer."""
-        answer: Any = self._wire.ask(message(ApiKey[api.upper()], fields), version=version)
+        key = ApiKey[api.upper()]
+        version = min(version, self._versions.get(key, version))
+        group = _group_of(fields) if self._finds_coordinators else None
+        address = self.address if group is None else self._coordinator(group)
+        answer: Any = self.connection(address).ask(message(key, fields), version=version)
+        if group is not None and getattr(answer, "error_code", 0) == ErrorCode.NOT_COORDINATOR:
+            del self._coordinators[group]
+            answer = self.connection(self._coordinator(group)).ask(message(key, fields), version=version)
         answered: dict[str, Json] = msgspec.json.decode(msgspec.json.encode(answer))
         return answered
+
+    def connection(self, address: str) -> RawConnection:
+        """The connection to a broker at *address*; one is opened at first, and after it broke."""
+        if address not in self._connections:
+            self._connections[address] = RawConnection(address, client_id="wire")
+        return self._connections[address]
+
+    def drop_connections(self) -> None:
+        """Forget connections and coordinators: the broker was restarted."""
+        self.close()
+        self._coordinators.clear()
+
+    def _coordinator(self, group: str) -> str:
+        """Address of a group's coordinator; a coordinator that is not available yet is waited for."""
+
+        def found() -> bool:
+            version = self._versions.get(ApiKey.FIND_COORDINATOR, 4)
+            fields: Fields = {"key": group} if version < 4 else {"coordinator_keys": [group]}
+            answer: Any = self.connection(self.address).ask(
+                message(ApiKey.FIND_COORDINATOR, fields), version=min(version, 4)
+            )
+            row = answer if version < 4 else answer.coordinators[0]
+            if not row.error_code:
+                self._coordinators[group] = f"{row.host}:{row.port}"
+            return group in self._coordinators
+
+        if group not in self._coordinators:
+            wait_until(found, SETTLE_TIMEOUT_S, f"{self.name}: a coordinator of {group}")
+        return self._coordinators[group]
 
     # --- names
 
@@ -82,11 +150,12 @@ class Side:
 
     def topic_name(self, topic: str) -> str:
         """The name of a topic."""
-        return f"{self._prefix}{topic}"
+        return f"{self._shared.prefix if topic in self._shared.topic_ids else self._prefix}{topic}"
 
     def pattern(self, regex: str | None) -> str | None:
         """A pattern of topics of this run. A dot of the prefix matches itself, among others."""
-        return f"{self._prefix}{regex}" if regex else regex
+        prefix = self._shared.prefix if self._shared.topic_ids and not self._created else self._prefix
+        return f"{prefix}{regex}" if regex else regex
 
     def topic_id(self, topic: str) -> str:
         """The id of the topic that has this name now; for an unknown name, an unused id."""
@@ -99,7 +168,8 @@ class Side:
         for (_, member), view in self._members.items():
             if view.member_id and view.member_id != member:
                 text = text.replace(view.member_id, member)
-        return text.replace(self._prefix, "")
+        text = text.replace(self._prefix, "")
+        return text.replace(self._shared.prefix, "") if self._shared.prefix else text
 
     def call(self, text: str, label: str) -> None:
         """Let *text*, an id that this side made, be known under a shared name."""
@@ -228,6 +298,32 @@ class Side:
             return not answer["error_code"] and is_seen(answer)
 
         wait_until(sees, SETTLE_TIMEOUT_S, f"{self.name}: the coordinator's view of a change")
+
+
+def wait_until(is_true: Callable[[], object], timeout_s: float, what: str, *, every_s: float = 0.005) -> None:
+    """Ask *is_true* again and again.
+
+    Raises:
+        TimeoutError: it did not become true; the message says *what* was awaited.
+    """
+    deadline = time.monotonic() + timeout_s
+    while not is_true():
+        if time.monotonic() >= deadline:
+            raise TimeoutError(f"{what} did not come about within {timeout_s:g} s")
+        time.sleep(every_s)  # a broker does not tell when it has got there
+
+
+def _group_of(fields: Fields) -> str | None:
+    """The group that a request is about, if it is one for a coordinator."""
+    match fields:
+        case {"group_id": str(group)}:
+            return group
+        case {"group_ids": [str(group), *_]} | {"groups_names": [str(group), *_]} | {"groups": [str(group), *_]}:
+            return group
+        case {"groups": [{"group_id": str(group)}, *_]}:
+            return group
+        case _:
+            return None
 
 
 def rows(value: Json) -> list[dict[str, Json]]:

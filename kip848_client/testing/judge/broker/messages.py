@@ -6,12 +6,14 @@ build(OffsetDeleteRequest, group_id="g", topics=[{"name": "t", "partitions": [{"
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages import message_pair
 from kip848_client.wire.schema import ArrayOf, Request, WireStruct, fields_of
 
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
+"""A message as plain values: ids are text, error codes numbers."""
 Fields = Mapping[str, Any]
 """Fields of a message by name; structs are mappings, arrays are lists."""
 

@@ -7,12 +7,13 @@ import ssl
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
+from kip848_client.testing.judge.broker.messages import message
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.codec import decode_response, encode_request, frame
 from kip848_client.wire.schema import Request, Response
-from tests.support.messages import message
-from tests.support.waiting import TIMEOUT_S
 
+TIMEOUT_S: Final = 120.0
+"""How long an answer may take. Only what fails takes as long."""
 ResponseT = TypeVar("ResponseT", bound=Response)
 
 
@@ -20,10 +21,15 @@ class RawConnection:
     """Sends requests one by one, or several before the first answer is read."""
 
     def __init__(
-        self, bootstrap_servers: str, *, client_id: str | None = "raw", tls: ssl.SSLContext | None = None
+        self,
+        bootstrap_servers: str,
+        *,
+        client_id: str | None = "raw",
+        tls: ssl.SSLContext | None = None,
+        timeout_s: float = TIMEOUT_S,
     ) -> None:
         host, _, port = bootstrap_servers.rpartition(":")
-        plain = socket.create_connection((host, int(port)), timeout=TIMEOUT_S)
+        plain = socket.create_connection((host.strip("[]"), int(port)), timeout=timeout_s)
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket: Final = plain if tls is None else tls.wrap_socket(plain, server_hostname=host)
         self._client_id: Final = client_id
