@@ -95,7 +95,7 @@ def ours(bootstrap_servers: str, seconds: float) -> dict[str, float]:
     ) as consumer:
         consumer.subscribe(["t"])
         _poll_until_assigned(consumer)
-        manager = consumer._manager
+        manager = consumer._core.manager
         thread = manager._thread
         assert thread is not None
         assert thread.ident is not None
@@ -139,7 +139,7 @@ def counted(bootstrap_servers: str, seconds: float) -> dict[str, float]:
     ) as consumer:
         consumer.subscribe(["t"])
         _poll_until_assigned(consumer)
-        statistics = consumer._manager.statistics
+        statistics = consumer._core.manager.statistics
         counting, before = True, statistics.heartbeats
         time.sleep(seconds)
         counting = False

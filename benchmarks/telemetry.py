@@ -98,9 +98,9 @@ def measure(task: dict[str, Any]) -> list[float]:
         consumer.subscribe([TOPIC])
         read, size = READERS[call], BLOCK[call]
         read(consumer, size)  # joined, assigned, warm
-        observer = consumer._group.listeners.observer
+        observer = consumer._core.group.listeners.observer
         real: Any = observer._metrics
-        meter: Any = consumer._meter
+        meter: Any = consumer._core.meter
         sides = {"with": real, "without": Without()}
         for number in range(blocks):
             cost = {}

@@ -10,9 +10,9 @@ from .aio.worker import AsyncWorker as AsyncWorker
 from .common.model import SubscriptionPattern as SubscriptionPattern
 from .common.model import Unit as Unit
 from .consumer.consumer import Consumer as Consumer
-from .consumer.consumer import ConsumerRebalanceListener as ConsumerRebalanceListener
 from .consumer.group.health import ConsumerHealth as ConsumerHealth
 from .consumer.group.health import PartitionHealth as PartitionHealth
+from .consumer.listeners import ConsumerRebalanceListener as ConsumerRebalanceListener
 from .consumer.processing.dead_letters import DeadLetters as DeadLetters
 from .consumer.processing.slices import HandlerTransaction as HandlerTransaction
 from .consumer.records.data_plane import OFFSET_BEGINNING as OFFSET_BEGINNING

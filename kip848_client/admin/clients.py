@@ -159,8 +159,8 @@ def _blocking(
 ) -> Callable[Concatenate[Admin, P], ValueT]:
     """A method that asks *question* and waits for the answer."""
 
-    def call(admin: Admin, /, *args: P.args, **kwargs: P.kwargs) -> ValueT:
-        future = admin._thread.submit(lambda cluster: question(cluster, *args, **kwargs))
+    def call(self: Admin, /, *args: P.args, **kwargs: P.kwargs) -> ValueT:
+        future = self._thread.submit(lambda cluster: question(cluster, *args, **kwargs))
         try:
             return future.result()
         except CancelledError as error:
@@ -177,14 +177,14 @@ def _awaited(
 ) -> Callable[Concatenate[AsyncAdmin, P], Awaitable[ValueT]]:
     """A method that asks *question* and awaits the answer, in asyncio or trio."""
 
-    async def call(admin: AsyncAdmin, /, *args: P.args, **kwargs: P.kwargs) -> ValueT:
+    async def call(self: AsyncAdmin, /, *args: P.args, **kwargs: P.kwargs) -> ValueT:
         answered, tell = anyio.Event(), teller()
 
         def wake(_: Future[ValueT]) -> None:
             with contextlib.suppress(RuntimeError):  # the loop has ended, and the task with it
                 tell(answered.set)
 
-        future = admin._thread.submit(lambda cluster: question(cluster, *args, **kwargs))
+        future = self._thread.submit(lambda cluster: question(cluster, *args, **kwargs))
         future.add_done_callback(wake)
         try:
             await answered.wait()

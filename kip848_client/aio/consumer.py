@@ -10,10 +10,23 @@ import logging
 import math
 import time
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from functools import partial, wraps
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Never, NoReturn, Self, TypeAlias, cast
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Final,
+    Generic,
+    Literal,
+    NoReturn,
+    ParamSpec,
+    Self,
+    TypeAlias,
+    TypeVar,
+    cast,
+)
 
 import anyio
 import anyio.lowlevel
@@ -27,16 +40,8 @@ from kip848_client.common.logs import LogEvent
 from kip848_client.common.model import NamedPartition, SubscriptionPattern
 from kip848_client.config import ConfigValue, merge_settings
 from kip848_client.config.other_clients import missing_attribute, refuse_milliseconds
-from kip848_client.consumer.consumer import (
-    ABANDON_TIMEOUT_S,
-    BATCH_RECORDS,
-    CLOSE_TIMEOUT_S,
-    HAND_OVER_TIMEOUT_S,
-    LAG_TIMEOUT_S,
-    Consumer,
-    ConsumerRebalanceListener,
-    read_listener,
-)
+from kip848_client.consumer.consumer import BATCH_RECORDS, HAND_OVER_TIMEOUT_S, Consumer, core_of
+from kip848_client.consumer.core import ABANDON_TIMEOUT_S, CLOSE_TIMEOUT_S, ConsumerCore
 from kip848_client.consumer.group.app_thread import QUIET_SLICE_S, SLICE_S
 from kip848_client.consumer.group.filling import Filling
 from kip848_client.consumer.group.health import ConsumerHealth
@@ -47,8 +52,8 @@ from kip848_client.consumer.group.translation import (
     limit_s,
     record_count,
 )
+from kip848_client.consumer.listeners import ConsumerRebalanceListener, read_listener
 from kip848_client.consumer.records.data_plane import ErrorDetails, TopicPartition
-from kip848_client.consumer.records.error_messages import is_error
 from kip848_client.consumer.records.message import K_co, Message, V_co
 from kip848_client.errors import IllegalStateError, RequestTimeoutError
 from kip848_client.journal import Journal
@@ -70,13 +75,34 @@ if TYPE_CHECKING:
     from kip848_client.aio.reading_task import Task
     from kip848_client.consumer.processing.dead_letters import DeadLetters
     from kip848_client.consumer.processing.slices import HandlerTransaction
-    from kip848_client.consumer.records.data_plane import ClusterMetadata, Producer
+    from kip848_client.consumer.records.data_plane import Producer
 
 YIELD_S: Final = 0.001
 """A call that has run this long lets other tasks run, even if a record is ready."""
 
 CLOSE_GRACE_S: Final = 1.0
 """How long a cancelled close() waits; closing continues in the background."""
+
+
+P = ParamSpec("P")
+ValueT = TypeVar("ValueT")
+
+
+def _awaited(
+    method: Callable[Concatenate[Consumer[Any, Any], P], ValueT], *, grace_s: float = math.inf
+) -> Callable[Concatenate[AsyncConsumer[Any, Any], P], Coroutine[Any, Any, ValueT]]:
+    """*method*, awaited: it runs on the consumer's thread.
+
+    Args:
+        grace_s: how long a cancelled task waits for its end.
+    """
+
+    @wraps(method, assigned=("__name__", "__doc__"))
+    async def call(self: AsyncConsumer[Any, Any], /, *args: P.args, **kwargs: P.kwargs) -> ValueT:
+        return await self._thread.run(partial(method, self._consumer, *args, **kwargs), grace_s=grace_s)
+
+    call.__qualname__ = f"AsyncConsumer.{method.__name__}"
+    return call
 
 
 class AsyncConsumer(Generic[K_co, V_co]):
@@ -128,12 +154,10 @@ class AsyncConsumer(Generic[K_co, V_co]):
         if callable(on_commit):
             config = {**config, "on_commit": self._in_loop(on_commit)}
         self._consumer: Consumer[K_co, V_co] = Consumer(config, journal=journal, clock=clock)
-        self._group = self._consumer._group
-        self._thread.name = f"kip848-async-{self._consumer._config.client_id}"
-        self._thread.nudge = self._group.thread.wake
-        self._group.thread.before_wait = self._thread.check
-        self._manager: Final = self._group.manager
-        self._ready: Final = self._consumer._ready
+        self._core: Final[ConsumerCore[K_co, V_co]] = core_of(self._consumer)
+        self._thread.name = f"kip848-async-{self._core.config.client_id}"
+        self._thread.nudge = self._core.group.thread.wake
+        self._core.group.thread.before_wait = self._thread.check
         self._yielded_s = 0.0
         self._busy_s = time.monotonic()
         """When a record came, or another task called in the middle of a read."""
@@ -179,18 +203,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
             )
         await self._thread.run(partial(self._consumer.subscribe, topics, bridged))
 
-    async def request_reassignment(self, reason: int) -> None:
-        """Ask the group for a new assignment, by its client-side assignor; see `Consumer.request_reassignment`.
-
-        Args:
-            reason: a number that the assignor defines, -128..127 and not 0; `PartitionAssignor.assign` sees the last
-                one as `MemberSpec.reason`.
-
-        Raises:
-            IllegalStateError: ``group.local.assignors`` is not set, or the consumer is closed.
-            ConfigError: *reason* is 0 or too large.
-        """
-        await self._thread.run(partial(self._consumer.request_reassignment, reason))
+    request_reassignment: Final = _awaited(Consumer.request_reassignment)
 
     async def unsubscribe(self) -> None:
         """Leave the group, after on_partitions_revoked for all partitions; see `Consumer.unsubscribe`.
@@ -198,48 +211,14 @@ class AsyncConsumer(Generic[K_co, V_co]):
         Raises:
             ListenerError: the listener raised; the consumer has left anyway.
         """
-        self._consumer._check_not_handling("unsubscribe")
+        self._core.check_not_handling("unsubscribe")
         await self._thread.run(self._consumer.unsubscribe)
 
-    async def assign(self, partitions: list[TopicPartition]) -> None:
-        """Read exactly these partitions, without membership; see `Consumer.assign`.
-
-        Args:
-            partitions: each starts at its offset (>= 0, OFFSET_BEGINNING or OFFSET_END), else at its committed offset,
-                else by auto.offset.reset.
-
-        Raises:
-            IllegalStateError: topics are subscribed to; or inside a listener, the group assigns other partitions.
-        """
-        await self._thread.run(partial(self._consumer.assign, partitions))
-
-    async def unassign(self) -> None:
-        """End a manual assignment; see `Consumer.unassign`.
-
-        Raises:
-            IllegalStateError: inside on_partitions_assigned.
-        """
-        await self._thread.run(self._consumer.unassign)
-
-    async def incremental_assign(self, partitions: list[TopicPartition]) -> None:
-        """Add to a manual assignment; see `Consumer.incremental_assign`.
-
-        Raises:
-            IllegalStateError: as for `assign`.
-        """
-        await self._thread.run(partial(self._consumer.incremental_assign, partitions))
-
-    async def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
-        """Take from a manual assignment; see `Consumer.incremental_unassign`.
-
-        Raises:
-            IllegalStateError: inside on_partitions_assigned.
-        """
-        await self._thread.run(partial(self._consumer.incremental_unassign, partitions))
-
-    async def assignment(self) -> list[TopicPartition]:
-        """The partitions that this consumer owns, sorted."""
-        return await self._thread.run(self._consumer.assignment)
+    assign: Final = _awaited(Consumer.assign)
+    unassign: Final = _awaited(Consumer.unassign)
+    incremental_assign: Final = _awaited(Consumer.incremental_assign)
+    incremental_unassign: Final = _awaited(Consumer.incremental_unassign)
+    assignment: Final = _awaited(Consumer.assignment)
 
     # --- records
 
@@ -254,15 +233,15 @@ class AsyncConsumer(Generic[K_co, V_co]):
         """
         if timeout_ms is not None:
             refuse_milliseconds("poll", timeout_ms)
-        while self._ready and self._nothing_moved():
+        while self._core.ready and self._nothing_moved():
             now_s = time.monotonic()
             if now_s - self._yielded_s < YIELD_S:
                 self._reader = current_task()
-                message: Message[K_co, V_co] = self._ready[0]
-                self._consumer._in_hand = (message,)  # first, as in `Consumer.poll`: it is in one place or the other
-                del self._ready[0]
+                message: Message[K_co, V_co] = self._core.ready[0]
+                self._core.in_hand = (message,)  # first, as in `Consumer.poll`: it is in one place or the other
+                del self._core.ready[0]
                 return message
-            self._consumer._in_hand = ()  # also if the task is cancelled in the next line
+            self._core.in_hand = ()  # also if the task is cancelled in the next line
             await anyio.lowlevel.checkpoint()
             self._yielded_s = time.monotonic()
         filling = Filling(1, timeout)
@@ -294,26 +273,26 @@ class AsyncConsumer(Generic[K_co, V_co]):
             timeout: seconds until an empty batch is yielded without a record; negative or None: never.
             linger_s: how many seconds a batch waits for more records after its first one.
         """
-        return _Batches(self, num_messages, timeout, linger_s)
+        return _Batches(self._core, partial(self._filled, num_messages, timeout, linger_s=linger_s))
 
     async def _filled(
         self, num_messages: int, timeout: float | None, *, linger_s: float | None
     ) -> list[Message[K_co, V_co]]:
         filling = Filling(record_count(num_messages), timeout if num_messages else 0.0, linger_s)
-        return await self._read_for(filling, partial(self._consumer._fill, filling))
+        return await self._read_for(filling, partial(self._core.fill, filling))
 
     def __aiter__(self) -> AsyncIterator[Message[K_co, V_co]]:
         """Yield records for ever; ends when the consumer is closed, or has handed over."""
-        return _Messages(self)
+        return _Messages(self, self._core)
 
     def _nothing_moved(self) -> bool:
         return (
-            self._consumer._mark is self._manager.mark
+            self._core.mark is self._core.manager.mark
             and not self._reading
             and self._thread.idle
-            and self._consumer._gate.owner is None
-            and self._consumer._values is None
-            and self._consumer._processor is None
+            and self._core.gate.owner is None
+            and self._core.values is None
+            and self._core.processor is None
         )
 
     def _poll_once(self, filling: Filling, slice_s: float) -> list[Message[K_co, V_co]]:
@@ -337,22 +316,26 @@ class AsyncConsumer(Generic[K_co, V_co]):
         """Read until *filling* is over; *read* takes the length of a slice in seconds, and returns what is complete."""
         self._thread.home.check()
         if not processing:  # here, because process() does other things between two reads
-            self._consumer._check_not_processing("poll")
+            self._core.check_not_processing("poll")
         if self._reading and not self._thread.inside:
             raise IllegalStateError("another task reads from this consumer; one at a time may poll, consume or iterate")
         self._reader = current_task()
-        self._consumer._in_hand = ()  # also if it is cancelled before the thread begins
+        self._core.in_hand = ()  # also if it is cancelled before the thread begins
         reading, self._reading = self._reading, True
         try:
             while True:
                 batch, readable, timed_out = await self._thread.run(
-                    partial(self._read_until, read, filling), undo=lambda taken: self._put_back(taken[0])
+                    partial(self._read_until, read, filling), undo=lambda taken: self._core.put_back(taken[0])
                 )
                 self._yielded_s = time.monotonic()
-                if batch and readable is not self._group.view.readable and readable != self._group.view.readable:
+                if (
+                    batch
+                    and readable is not self._core.group.view.readable
+                    and readable != self._core.group.view.readable
+                ):
                     # Partitions were revoked while the records went from one thread to the other.
-                    await self._thread.run(partial(self._put_back, batch), interruptible=False)
-                elif batch or timed_out or self._group.handed_over:
+                    await self._thread.run(partial(self._core.put_back, batch), interruptible=False)
+                elif batch or timed_out or self._core.group.handed_over:
                     return batch
         finally:
             self._reading = reading
@@ -366,7 +349,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
             Records, the partitions that were readable at that time, and whether the time was up before the last read.
         """
         while True:
-            if filling.deadline_s == math.inf and not self._group.wants_records:
+            if filling.deadline_s == math.inf and not self._core.group.wants_records:
                 self._consumer.poll()  # raises: it would wait for ever
             now_s = time.monotonic()
             # Other tasks' calls wait for this: for a tenth of the time in which nothing has happened.
@@ -377,20 +360,9 @@ class AsyncConsumer(Generic[K_co, V_co]):
             wanted = self._thread.wanted
             if batch or wanted:
                 self._busy_s = time.monotonic()
-            if batch or wanted or timed_out or self._group.handed_over:
-                return batch, self._group.view.readable, timed_out
+            if batch or wanted or timed_out or self._core.group.handed_over:
+                return batch, self._core.group.view.readable, timed_out
             self._thread.check()
-
-    def _put_back(self, batch: list[Message[K_co, V_co]]) -> None:
-        """Keep these records for the next read, which returns them first (on the thread)."""
-        if batch and is_error(batch[0]):
-            self._consumer._error_messages.extendleft(batch)
-            return
-        if self._consumer._values is not None:
-            self._consumer._values.take_back(batch, self._consumer._ready)
-        self._consumer._fetcher.take_back(batch)
-        self._consumer._in_hand = ()
-        self._consumer._mark = None
 
     async def process(
         self,
@@ -489,7 +461,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
             slice_ms=slice_ms,
         )
         check_takes(handler, *settings.handler_arguments, name="handler")
-        await TaskProcessor(self._consumer, self._thread, self._process_read, handler, settings).run()
+        await TaskProcessor(self._core, self._thread, self._process_read, handler, settings).run()
 
     def processing_status(self) -> ProcessingStatus | None:
         """What ``process()`` has in hand; see `Consumer.processing_status`. Not awaited, because it never waits."""
@@ -530,121 +502,25 @@ class AsyncConsumer(Generic[K_co, V_co]):
         callback = self._in_loop(on_commit) if on_commit is not None else None
         commit = partial(self._consumer.commit, message, offsets, asynchronous, timeout_s=timeout_s, on_commit=callback)
         known = message is not None or offsets is not None
-        if asynchronous and known and self._thread.idle and not self._group.commits.callbacks_due:
+        if asynchronous and known and self._thread.idle and not self._core.group.commits.callbacks_due:
             return commit()  # it waits for nothing, and librdkafka is not asked for positions
         return await self._thread.run(commit)
 
-    async def store_offsets(
-        self, message: Message[Any, Any] | None = None, offsets: list[TopicPartition] | None = None
-    ) -> None:
-        """Mark records as processed, with enable.auto.offset.store=false; see `Consumer.store_offsets`.
-
-        Args:
-            message: the offset after it is stored.
-            offsets: partitions with the next offset to read.
-
-        Raises:
-            IllegalStateError: a partition is not assigned to this consumer, or enable.auto.offset.store is on.
-        """
-        await self._thread.run(partial(self._consumer.store_offsets, message, offsets))
-
-    async def committed(self, partitions: list[TopicPartition], timeout: float | None = None) -> list[TopicPartition]:
-        """Read the group's committed offsets; see `Consumer.committed`.
-
-        Args:
-            timeout: seconds; default.api.timeout.ms if None, negative waits for ever.
-        """
-        return await self._thread.run(partial(self._consumer.committed, partitions, timeout))
-
-    async def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        """The next offset that poll() will return; see `Consumer.position`."""
-        return await self._thread.run(partial(self._consumer.position, partitions))
-
-    async def seek(self, partition: TopicPartition, *others: Never) -> None:
-        """Continue *partition* at its offset in the next poll(); see `Consumer.seek`.
-
-        Raises:
-            IllegalStateError: the partition is not assigned to this consumer, or the offset is invalid.
-        """
-        await self._thread.run(partial(self._consumer.seek, partition, *others))
-
-    async def pause(self, partitions: list[TopicPartition]) -> None:
-        """Return no records of *partitions* until `resume`; see `Consumer.pause`."""
-        await self._thread.run(partial(self._consumer.pause, partitions))
-
-    async def resume(self, partitions: list[TopicPartition]) -> None:
-        """Return records of *partitions* again."""
-        await self._thread.run(partial(self._consumer.resume, partitions))
-
-    async def paused(self) -> list[TopicPartition]:
-        """Partitions that are paused, sorted."""
-        return await self._thread.run(self._consumer.paused)
+    store_offsets: Final = _awaited(Consumer.store_offsets)
+    committed: Final = _awaited(Consumer.committed)
+    position: Final = _awaited(Consumer.position)
+    seek: Final = _awaited(Consumer.seek)
+    pause: Final = _awaited(Consumer.pause)
+    resume: Final = _awaited(Consumer.resume)
+    paused: Final = _awaited(Consumer.paused)
 
     # --- questions
 
-    async def list_topics(self, topic: str | None = None, timeout: float = -1.0) -> ClusterMetadata:
-        """Describe the cluster; see `Consumer.list_topics`. Cancelled, it goes on in the background until *timeout*.
-
-        Args:
-            topic: only this one; all if None.
-            timeout: seconds; negative waits for ever.
-
-        Raises:
-            RequestTimeoutError, ConnectionLostError: no answer.
-        """
-        return await self._thread.run(partial(self._consumer.list_topics, topic, timeout), grace_s=0)
-
-    async def cluster_id(self, timeout: float = -1.0) -> str | None:
-        """The id of the cluster; see `Consumer.cluster_id`.
-
-        Args:
-            timeout: seconds; negative waits for ever.
-
-        Raises:
-            RequestTimeoutError, ConnectionLostError: no answer.
-        """
-        return await self._thread.run(partial(self._consumer.cluster_id, timeout), grace_s=0)
-
-    async def get_watermark_offsets(
-        self, partition: TopicPartition, timeout: float = -1.0, cached: bool = False
-    ) -> tuple[int, int]:
-        """The lowest and the next offset of a partition; see `Consumer.get_watermark_offsets`.
-
-        Args:
-            timeout: seconds; negative waits for ever.
-            cached: return the values of the last fetch without a request; OFFSET_INVALID before one.
-
-        Raises:
-            RequestTimeoutError, ConnectionLostError, BrokerError: no answer.
-        """
-        ask = partial(self._consumer.get_watermark_offsets, partition, timeout, cached)
-        return await self._thread.run(ask, grace_s=0)
-
-    async def offsets_for_times(self, partitions: list[TopicPartition], timeout: float = -1.0) -> list[TopicPartition]:
-        """The first offset of each partition at or after a time; see `Consumer.offsets_for_times`.
-
-        Args:
-            timeout: seconds; negative waits for ever.
-
-        Raises:
-            RequestTimeoutError, ConnectionLostError, BrokerError: no answer.
-            IllegalStateError: a partition has no time.
-        """
-        return await self._thread.run(partial(self._consumer.offsets_for_times, partitions, timeout), grace_s=0)
-
-    async def lag(self, timeout_s: float | None = LAG_TIMEOUT_S) -> dict[TopicPartition, int]:
-        """The distance of each assigned partition to its end; see `Consumer.lag`.
-
-        Args:
-            timeout_s: seconds, for questions about partitions that are paused or not fetched yet; negative: for ever.
-
-        Returns:
-            Partitions whose position is not known yet are absent.
-
-        Raises:
-            RequestTimeoutError, ConnectionLostError, BrokerError: no answer about a partition not fetched yet.
-        """
-        return await self._thread.run(partial(self._consumer.lag, timeout_s), grace_s=0)
+    list_topics: Final = _awaited(Consumer.list_topics, grace_s=0)
+    cluster_id: Final = _awaited(Consumer.cluster_id, grace_s=0)
+    get_watermark_offsets: Final = _awaited(Consumer.get_watermark_offsets, grace_s=0)
+    offsets_for_times: Final = _awaited(Consumer.offsets_for_times, grace_s=0)
+    lag: Final = _awaited(Consumer.lag, grace_s=0)
 
     # --- state
 
@@ -667,23 +543,11 @@ class AsyncConsumer(Generic[K_co, V_co]):
         """`member_id`, as confluent_kafka spells it."""
         return self.member_id
 
-    async def group_metadata(self) -> bytes:
-        """The group metadata for ``send_offsets_to_transaction(offsets, ...)``; see `Consumer.group_metadata`.
-
-        Raises:
-            Kip848Error: the installed librdkafka uses another layout of these bytes.
-        """
-        return await self._thread.run(self._consumer.group_metadata)
+    group_metadata: Final = _awaited(Consumer.group_metadata)
 
     consumer_group_metadata = group_metadata
 
-    async def set_sasl_credentials(self, username: str, password: str) -> None:
-        """Use this user for new connections; see `Consumer.set_sasl_credentials`.
-
-        Raises:
-            IllegalStateError: the consumer does not log in with a user and a password.
-        """
-        await self._thread.run(partial(self._consumer.set_sasl_credentials, username, password))
+    set_sasl_credentials: Final = _awaited(Consumer.set_sasl_credentials)
 
     # --- close
 
@@ -712,7 +576,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
     @property
     def handed_over(self) -> bool:
         """Whether `hand_over` is complete: this consumer owns nothing and will get nothing."""
-        return self._group.handed_over
+        return self._core.group.handed_over
 
     async def close(self, timeout_s: float | None = CLOSE_TIMEOUT_S, mode: LeaveMode = LeaveMode.DEFAULT) -> None:
         """Commit returned records (with enable.auto.commit), run on_partitions_revoked, leave the group, close.
@@ -740,7 +604,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
     async def _close(self, timeout_s: float | None, mode: LeaveMode, *, failed: bool) -> None:
         limit = limit_s(timeout_s, default=CLOSE_TIMEOUT_S)
         check_leave_mode(mode)
-        self._consumer._check_not_handling("close")
+        self._core.check_not_handling("close")
         if self._end_if_closed():
             return
         reader = self._reader
@@ -752,7 +616,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
         with anyio.CancelScope(shield=anyio.current_effective_deadline() == -math.inf):
             try:
                 await self._thread.run(
-                    lambda: self._consumer._close(max(0.0, deadline_s - time.monotonic()), mode, in_hand_is_done=done),
+                    lambda: self._core.close(max(0.0, deadline_s - time.monotonic()), mode, in_hand_is_done=done),
                     interruptible=False,
                     start_by_s=patience_end_s,
                     grace_s=CLOSE_GRACE_S,
@@ -760,7 +624,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
                 )
             except RequestTimeoutError:
                 if not self._end_if_closed():
-                    await anyio.to_thread.run_sync(partial(self._manager.detach, timeout_s=ABANDON_TIMEOUT_S))
+                    await anyio.to_thread.run_sync(partial(self._core.manager.detach, timeout_s=ABANDON_TIMEOUT_S))
                 raise
             finally:
                 self._end_if_closed()
@@ -782,10 +646,10 @@ class AsyncConsumer(Generic[K_co, V_co]):
         return called_out
 
     def _end_if_closed(self) -> bool:
-        if self._group.closed:
+        if self._core.group.closed:
             self._finalizer()
             self._reader = None
-        return self._group.closed
+        return self._core.group.closed
 
     async def __aenter__(self) -> Self:
         return self
@@ -799,7 +663,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
             if exc is None:
                 raise
             # The block's own exception matters more than a later error of close().
-            self._group.listeners.observer.log(logging.WARNING, LogEvent.ERROR_DROPPED, error=repr(error))
+            self._core.group.listeners.observer.log(logging.WARNING, LogEvent.ERROR_DROPPED, error=repr(error))
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a consumer cannot be sent to another process, or copied; make one there")
@@ -809,6 +673,11 @@ class AsyncConsumer(Generic[K_co, V_co]):
 
     if not TYPE_CHECKING:  # a type checker would take every name for an attribute
         __getattr__ = missing_attribute
+
+
+def behind(consumer: AsyncConsumer[Any, Any]) -> tuple[ConsumerCore[Any, Any], OwnerThread]:
+    """What *consumer* is made of, and the thread that may touch it."""
+    return consumer._core, consumer._thread
 
 
 AsyncRebalanceCallback: TypeAlias = "Callable[[AsyncConsumer[Any, Any], list[TopicPartition]], object]"
@@ -907,8 +776,9 @@ def _methods_of(
 class _Messages(Generic[K_co, V_co]):
     """The iterator of ``async for message in consumer``."""
 
-    def __init__(self, consumer: AsyncConsumer[K_co, V_co]) -> None:
+    def __init__(self, consumer: AsyncConsumer[K_co, V_co], core: ConsumerCore[K_co, V_co]) -> None:
         self._consumer = consumer
+        self._core = core
 
     def __aiter__(self) -> Self:
         return self
@@ -917,7 +787,7 @@ class _Messages(Generic[K_co, V_co]):
         try:
             message = await self._consumer.poll()
         except IllegalStateError:
-            if not self._consumer._group.closed:
+            if not self._core.group.closed:
                 raise
             message = None
         if message is None:
@@ -926,25 +796,27 @@ class _Messages(Generic[K_co, V_co]):
 
 
 class _Batches(Generic[K_co, V_co]):
-    """The iterator of ``async for batch in consumer.batches()``."""
+    """The iterator of ``async for batch in consumer.batches()``.
+
+    Args:
+        read: awaits the next batch.
+    """
 
     def __init__(
-        self, consumer: AsyncConsumer[K_co, V_co], num_messages: int, timeout: float | None, linger_s: float
+        self, core: ConsumerCore[K_co, V_co], read: Callable[[], Awaitable[list[Message[K_co, V_co]]]]
     ) -> None:
-        self._consumer = consumer
-        self._num_messages = num_messages
-        self._timeout = timeout
-        self._linger_s = linger_s
+        self._core = core
+        self._read = read
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> list[Message[K_co, V_co]]:
         try:
-            batch = await self._consumer._filled(self._num_messages, self._timeout, linger_s=self._linger_s)
-            if batch or not self._consumer.handed_over:
+            batch = await self._read()
+            if batch or not self._core.group.handed_over:
                 return batch
         except IllegalStateError:
-            if not self._consumer._group.closed:
+            if not self._core.group.closed:
                 raise
         raise StopAsyncIteration

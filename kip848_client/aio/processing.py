@@ -19,7 +19,7 @@ import anyio.lowlevel
 from kip848_client.aio.owner_thread import OwnerThread, teller
 from kip848_client.common.callables import WrongHandlerError, check_finished
 from kip848_client.common.model import NamedPartition, OffsetAndMetadata
-from kip848_client.consumer.processing.access import ConsumerAccess, ProcessedConsumer
+from kip848_client.consumer.processing.access import ConsumerAccess
 from kip848_client.consumer.processing.driver import CANCELLED_GRACE_S, DRAIN_SLICE_S, LAST_TRANSACTIONS, Driver, now_ms
 from kip848_client.consumer.records.data_plane import Message
 from kip848_client.errors import DeserializationError, Kip848Error, MaxPollExceededError, ProcessingError
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from contextvars import Context
 
     from anyio.abc import TaskGroup
+
+    from kip848_client.consumer.core import ConsumerCore
 
 ResultT = TypeVar("ResultT")
 
@@ -56,7 +58,7 @@ class TaskProcessor(Driver):
 
     def __init__(
         self,
-        consumer: ProcessedConsumer,
+        core: ConsumerCore[Any, Any],
         thread: OwnerThread,
         read: Callable[[Callable[[float], list[Any]], float], Awaitable[list[Any]]],
         handler: Callable[..., Awaitable[object]],
@@ -64,7 +66,7 @@ class TaskProcessor(Driver):
     ) -> None:
         self._thread: Final = thread
         self._read_with: Final = read
-        self._access: Final = ConsumerAccess(consumer)
+        self._access: Final = ConsumerAccess(core)
         super().__init__(settings, group_id=self._access.group_id, client_id=self._access.client_id, cancellable=True)
         self._handler: Final = handler
         self._context: Final = copy_context()

@@ -8,8 +8,9 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, overload
 
-from kip848_client.aio.consumer import AsyncConsumer
-from kip848_client.consumer.consumer import Consumer
+from kip848_client.aio.consumer import AsyncConsumer, behind
+from kip848_client.aio.owner_thread import OwnerThread
+from kip848_client.consumer.consumer import Consumer, core_of
 from kip848_client.consumer.transactions.transaction import Transaction
 from kip848_client.errors import ArgumentTypeError
 
@@ -23,9 +24,9 @@ _GRACE_S: Final = 5.0
 class AsyncTransaction:
     """A `Transaction` whose calls run on the consumer's thread."""
 
-    def __init__(self, producer: Producer, consumer: AsyncConsumer[Any, Any]) -> None:
-        self._inner: Final = Transaction(producer, consumer._consumer)
-        self._thread: Final = consumer._thread
+    def __init__(self, inner: Transaction, thread: OwnerThread) -> None:
+        self._inner: Final = inner
+        self._thread: Final = thread
 
     async def __aenter__(self) -> None:
         await self._run(self._inner.__enter__, undo=lambda _: self._inner.abort())
@@ -87,7 +88,8 @@ def transaction(
                     producer.produce("invoices", transform(message))
     """
     if isinstance(consumer, AsyncConsumer):
-        return AsyncTransaction(producer, consumer)
+        core, thread = behind(consumer)
+        return AsyncTransaction(Transaction(producer, core), thread)
     if isinstance(consumer, Consumer):
-        return Transaction(producer, consumer)
+        return Transaction(producer, core_of(consumer))
     raise ArgumentTypeError(f"{consumer!r} is not a Consumer or AsyncConsumer of this library")

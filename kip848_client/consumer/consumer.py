@@ -1,22 +1,15 @@
-"""`Consumer`: the public, synchronous consumer. A `GroupMember` for the group, a `Fetcher` for the records.
+"""`Consumer`: the public, synchronous consumer.
 
-Owns the call signatures (confluent_kafka's, so that programs port by changing an import), what a rebalance listener
-is, and the order inside poll(): first what the group wants, then records. Rules of the protocol are in `member/`.
+Owns the calls: their signatures (confluent_kafka's, so that programs port by changing an import), their arguments and
+their texts. What they do together is in `core`.
 """
 
 from __future__ import annotations
 
 import logging
-import math
-import os
-import time
-import weakref
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from threading import get_ident
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Never, NoReturn, Self, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Never, NoReturn, Self
 
 from msgspec.structs import replace
 
@@ -24,34 +17,25 @@ from kip848_client.common.callables import (
     USE_ASYNC_CONSUMER,
     check_methods_not_async,
     check_not_async,
-    check_result_not_async,
     check_takes,
 )
-from kip848_client.common.clock import Clock, SystemClock
-from kip848_client.common.logs import LogEvent, log_event
+from kip848_client.common.clock import Clock
+from kip848_client.common.logs import LogEvent
 from kip848_client.common.model import (
     NamedPartition,
-    OffsetAndMetadata,
     SubscriptionPattern,
-    TopicIdPartition,
     describe_partitions,
 )
-from kip848_client.config import ConfigValue, merge_settings, parse_consumer_config
+from kip848_client.config import ConfigValue, merge_settings
 from kip848_client.config.other_clients import missing_attribute, refuse_milliseconds, refuse_seek
-from kip848_client.config.security import check_data_plane
-from kip848_client.consumer.group.app_thread import BRIEF_SLICE_S
-from kip848_client.consumer.group.assembly import build_group_member
+from kip848_client.consumer.core import CLOSE_TIMEOUT_S, LAG_TIMEOUT_S, ConsumerCore
 from kip848_client.consumer.group.filling import Filling
-from kip848_client.consumer.group.health import ConsumerHealth, HealthProbe
-from kip848_client.consumer.group.heartbeat_manager import HeartbeatRequestManager
-from kip848_client.consumer.group.librdkafka_stats import complete_stats
+from kip848_client.consumer.group.health import ConsumerHealth
 from kip848_client.consumer.group.listener_invoker import ListenerEffect
-from kip848_client.consumer.group.silence import SilenceWatch
 from kip848_client.consumer.group.translation import (
     CommitCallback,
     assign_positions,
     check_commit_callback,
-    check_leave_mode,
     check_partition,
     check_partitions,
     check_times,
@@ -59,50 +43,34 @@ from kip848_client.consumer.group.translation import (
     flag,
     librdkafka_s,
     limit_ms,
-    limit_s,
     public_callback,
     public_offsets,
     read_subscription,
     record_count,
     seek_position,
 )
-from kip848_client.consumer.records.data_plane import (
-    LIBRDKAFKA_CLOSED,
-    OFFSET_INVALID,
-    KafkaException,
-    TopicPartition,
-    check_group_metadata_layout,
-    create_record_consumer,
-    group_metadata_bytes,
-    internal,
-    is_own_lookup,
-    is_refused_lookup,
-    public,
-    public_commit,
+from kip848_client.consumer.listeners import (
+    LISTENER_METHODS,
+    CallableListener,
+    Callbacks,
+    ConsumerRebalanceListener,
+    RebalanceCallback,
+    read_listener,
 )
-from kip848_client.consumer.records.deserializers import Deserializers, deserializers_of
-from kip848_client.consumer.records.error_messages import error_messages, is_error
-from kip848_client.consumer.records.fetcher import WARM_TIMEOUT_S, Fetcher, first_offsets, is_missing
-from kip848_client.consumer.records.gap_check import GapCheck
+from kip848_client.consumer.records.data_plane import (
+    TopicPartition,
+    internal,
+    public,
+)
+from kip848_client.consumer.records.error_messages import is_error
+from kip848_client.consumer.records.fetcher import first_offsets
 from kip848_client.consumer.records.message import K_co, Message, V_co
-from kip848_client.consumer.records.plane_questions import ask_brokers
-from kip848_client.consumer.records.read_meter import ReadMeter
-from kip848_client.consumer.records.stalls import QUEUED_MIN, StallWatch
 from kip848_client.errors import (
     ArgumentTypeError,
-    BrokerError,
-    ConfigError,
-    ConnectionLostError,
-    ErrorCode,
     IllegalStateError,
-    Kip848Error,
-    ListenerError,
-    RequestTimeoutError,
-    error_for_code,
-    join_names,
 )
 from kip848_client.journal import Journal
-from kip848_client.member.core.events import AppProgressed, AssignPartitions, LeaveMode, Start, StartReason
+from kip848_client.member.core.events import AssignPartitions, LeaveMode, Start, StartReason
 from kip848_client.member.core.states import MemberState
 from kip848_client.member.processing.settings import (
     BUFFER_BYTES,
@@ -112,9 +80,7 @@ from kip848_client.member.processing.settings import (
     SLICE_RECORDS,
     ProcessSettings,
 )
-from kip848_client.member.processing.work import HANDLING, Order, ProcessingFailure, ProcessingStatus
-from kip848_client.network.connection_opener import ConnectionOpener
-from kip848_client.network.ownership import ForkGuard, OneThread, is_alive, thread_name
+from kip848_client.member.processing.work import Order, ProcessingFailure, ProcessingStatus
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -122,14 +88,9 @@ if TYPE_CHECKING:
     from tenacity import BaseRetrying
 
     from kip848_client.consumer.processing.dead_letters import DeadLetters
-    from kip848_client.consumer.processing.driver import Driver
     from kip848_client.consumer.processing.record_copy import RecordCopy
     from kip848_client.consumer.processing.slices import HandlerTransaction
     from kip848_client.consumer.records.data_plane import ClusterMetadata, Producer
-
-AnswerT = TypeVar("AnswerT")
-_ListenerT = TypeVar("_ListenerT")
-_CallbackT = TypeVar("_CallbackT")
 
 PREFETCH_RECORDS: Final = 256
 """Records that one poll() takes from librdkafka at most; the next calls return all but the first."""
@@ -137,35 +98,8 @@ PREFETCH_RECORDS: Final = 256
 BATCH_RECORDS: Final = 500
 """Default size of a batch of batches()."""
 
-CLOSE_TIMEOUT_S: Final = 30.0
-"""Default time limit of close()."""
-
 HAND_OVER_TIMEOUT_S: Final = 8.0
 """Default time-out of hand_over(): ``docker stop`` kills after 10 s."""
-
-SEEKS_TOLD_EVERY_MS: Final = 1_000
-"""How often the log tells of seek() calls."""
-
-LAG_TIMEOUT_S: Final = 5.0
-"""Default time-out of lag()."""
-
-_LISTENER_METHODS: Final = ("on_partitions_assigned", "on_partitions_revoked", "on_partitions_lost")
-_METHOD_MEANT: Final[Mapping[str, str]] = {
-    "assign": "on_partitions_assigned",
-    "assigned": "on_partitions_assigned",
-    "revoke": "on_partitions_revoked",
-    "revoked": "on_partitions_revoked",
-    "lost": "on_partitions_lost",
-}
-"""End of a method's name -> the method of a listener."""
-
-_SLICE_SLACK_S: Final = 0.001
-"""A slice that ends so close to the deadline of its call goes on until then, and returns what has come."""
-_END_READING_S: Final = 0.02
-"""How often close() looks whether the call of another thread has ended; mostly it is told."""
-
-ABANDON_TIMEOUT_S: Final = 0.3
-"""Time for leaving the group if the consumer is dropped, or the interpreter ends, without close()."""
 
 
 class Consumer(Generic[K_co, V_co]):
@@ -202,95 +136,8 @@ class Consumer(Generic[K_co, V_co]):
         clock: Clock | None = None,
         **settings: ConfigValue,
     ) -> None:
-        self._config = parse_consumer_config(merge_settings(config, settings))
-        check_data_plane(self._config.security)
-        data_plane = self._data_plane = dict(self._config.data_plane)
-        stats = complete_stats(data_plane)
-        self._fetcher = Fetcher(
-            create_record_consumer(data_plane), make_plane=lambda: create_record_consumer(data_plane)
-        )
-        self._ready = self._fetcher.ready
-        on_commit = public_callback(self._config.on_commit) if self._config.on_commit is not None else None
-        self._opener = ConnectionOpener(self._config)
-        self._fetcher.gaps = GapCheck(self._opener, self._config.bootstrap_servers, report=self._fetcher.report)
-        self._group = build_group_member(
-            self._config,
-            opener=self._opener,
-            records=self._fetcher,
-            buffer=self._ready,
-            on_commit=on_commit,
-            clock=clock or SystemClock(),
-            journal=journal,
-        )
-        if stats is not None:
-            stats.attach(self._fetcher, self._group)
-        if not self._config.auto_offset_store:
-            stored = self._fetcher.stored
-            self._group.thread.stored = lambda: stored
-        # librdkafka would retry the same credentials for ever, and lock the account.
-        self._group.thread.on_refused = self._fetcher.close
-        self._fetcher.on_renewed = self._group.listeners.observer.data_plane_renewed
-        self._manager = self._group.manager
-        self._silence: Final = SilenceWatch(self._group, self._fetcher)
-        self._sought: dict[NamedPartition, OffsetAndMetadata] = {}
-        """seek() of partitions that were being read already, until the log has them."""
-        self._told_of_seeks_ms = -SEEKS_TOLD_EVERY_MS
-        if self._config.auto_commit_interval_ms is not None:
-            me = weakref.ref(self)
-            self._manager.progress = lambda: consumer._progress() if (consumer := me()) is not None else None
-            self._manager.progress_every_s = max(0.1, self._config.auto_commit_interval_ms / 1_000)
-        self._presence: Final = self._group.thread.presence
-        self._health: Final = HealthProbe(self._group, max_poll_interval_ms=self._config.max_poll_interval_ms)
-        observer = self._group.listeners.observer
-        # The heartbeat thread has the observer: through the group it would keep a listener alive, and so a consumer
-        # that was dropped without close().
-        health = weakref.ref(self._health)
-        self._stalls: Final = StallWatch(
-            self._fetcher,
-            self._opener,
-            self._config.bootstrap_servers,
-            read_committed=data_plane.get("isolation.level", "read_committed") == "read_committed",
-            queued_min=int(str(data_plane.get("queued.min.messages", QUEUED_MIN))),
-            tell=observer.stalled,
-        )
-        self._health.stalls = self._stalls
-        self._meter: Final = ReadMeter(
-            observer.metrics,
-            group_id=self._config.group_id,
-            lags=lambda: probe.lags() if (probe := health()) is not None else {},
-        )
-        self._fetcher.meter = self._meter
-        stalls = self._stalls
-        observer.more_gauges = {
-            **self._meter.figures(),
-            "kip848.consumer.stalled.partitions": lambda: len(stalls.stalled),
-        }
-        observer.want_lags = lambda: probe.want_lags() if (probe := health()) is not None else None
-        self._mark: object = None
-        self._in_hand: Sequence[Message[Any, Any]] = ()
-        """What the last poll() or consume() returned. It counts as processed when the next one begins."""
-        self._committed_by_hand: dict[NamedPartition, OffsetAndMetadata] = {}
-        """Commits of the application since then: records before these offsets are processed, too."""
-        self._layout_checked = False
-        self._processor: Driver | None = None
-        """The ``process()`` that runs."""
-        self._in_transaction = False
-        self._processor_reads = False
-        self._values = deserializers_of(self._config)
-        if self._values is not None:
-            fetcher = self._fetcher
-            self._values.introduce(lambda: fetcher.list_topics(timeout=10.0).cluster_id)
-        self._as_messages: Final = self._config.errors_as_messages
-        self._error_messages: Final[deque[Any]] = deque()
-        """With errors.as.messages: errors that no call has returned yet."""
-        self._told_of_nothing_wanted = False
-        self._unmet_topics: frozenset[str] = frozenset()
-        self._gate = gate = OneThread()
-        self._fetcher.is_reader = lambda: gate.is_reader
-        self._group.run_callbacks = self._run_commit_callbacks
-        self._fork_guard = ForkGuard(self._gate, leaked=(self._fetcher, self._manager))
-        self._finalizer = weakref.finalize(
-            self, _abandon, self._manager, os.getpid(), self._config.group_id, self._config.client_id
+        self._core: Final[ConsumerCore[K_co, V_co]] = ConsumerCore(
+            merge_settings(config, settings), journal=journal, clock=clock
         )
 
     # --- group
@@ -319,23 +166,24 @@ class Consumer(Generic[K_co, V_co]):
             ConfigError: a name is blank, or both a listener and callables are given.
             IllegalStateError: partitions are assigned by hand, or the consumer is closed.
         """
-        with self._gate:
-            self._group.check_usable()
+        core = self._core
+        with core.gate:
+            core.group.check_usable()
             subscription = read_subscription(topics)
             called, on_assign = read_listener(
                 listener, on_assign, on_revoke, on_lost, kinds=(ConsumerRebalanceListener,)
             )
             for name, callback in (("on_assign", on_assign), ("on_revoke", on_revoke), ("on_lost", on_lost)):
                 check_not_async(callback, name=name, instead=USE_ASYNC_CONSUMER)
-            check_methods_not_async(called, *_LISTENER_METHODS, instead=USE_ASYNC_CONSUMER)
+            check_methods_not_async(called, *LISTENER_METHODS, instead=USE_ASYNC_CONSUMER)
             if on_assign or on_revoke or on_lost:
                 called = CallableListener(on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
             if not subscription:
-                self._group.unsubscribe(timeout_ms=self._group.default_api_timeout_ms, waits=not self._as_messages)
+                core.group.unsubscribe(timeout_ms=core.group.default_api_timeout_ms, waits=not core.as_messages)
                 return
-            self._group.subscribe(subscription, _Callbacks(self, called) if called is not None else None)
-            self._unmet_topics = frozenset(subscription.topics)
-            self._silence.begin()
+            core.group.subscribe(subscription, Callbacks(self, called) if called is not None else None)
+            core.unmet_topics = frozenset(subscription.topics)
+            core.silence.begin()
 
     def request_reassignment(self, reason: int) -> None:
         """Request a new assignment by the group's client-side assignor. Returns at once.
@@ -351,8 +199,8 @@ class Consumer(Generic[K_co, V_co]):
             IllegalStateError: ``group.local.assignors`` is not set, or the consumer is closed.
             ConfigError: *reason* is 0 or too large.
         """
-        self._gate.check_process()
-        self._group.request_reassignment(reason)
+        self._core.gate.check_process()
+        self._core.group.request_reassignment(reason)
 
     def unsubscribe(self) -> None:
         """Leave the group, after on_partitions_revoked for all partitions. Ends a manual assignment as well.
@@ -364,11 +212,12 @@ class Consumer(Generic[K_co, V_co]):
         Raises:
             ListenerError: the listener raised; the consumer has left anyway.
         """
-        self._check_not_handling("unsubscribe")
-        with self._gate:
-            self._group.unsubscribe(timeout_ms=self._group.default_api_timeout_ms, waits=not self._as_messages)
-            if not self._group.listener_effect and not self._as_messages:
-                self._fetcher.stop_all()
+        core = self._core
+        core.check_not_handling("unsubscribe")
+        with core.gate:
+            core.group.unsubscribe(timeout_ms=core.group.default_api_timeout_ms, waits=not core.as_messages)
+            if not core.group.listener_effect and not core.as_messages:
+                core.fetcher.stop_all()
 
     # --- records
 
@@ -391,30 +240,31 @@ class Consumer(Generic[K_co, V_co]):
                 the call comes from a listener; or it would wait for ever, because nothing is subscribed or assigned.
             ConfigError: *timeout* is not a number.
         """
-        if self._values is not None:
-            opened = self._read_opened(self._values, Filling(1, timeout))
+        core = self._core
+        if core.values is not None:
+            opened = core.fill(Filling(1, timeout))
             return opened[0] if opened else None
         # The fast path: ownership has not changed since the last check, and a record is ready.
-        ready = self._ready
-        if not (ready and self._mark is self._manager.mark and self._gate.owner is None):
+        ready = core.ready
+        if not (ready and core.mark is core.manager.mark and core.gate.owner is None):
             if timeout_ms is not None:
                 refuse_milliseconds("poll", timeout_ms)
-            with self._gate:
-                batch = self._next_batch(Filling(PREFETCH_RECORDS, timeout))
+            with core.gate:
+                batch = core.next_batch(Filling(PREFETCH_RECORDS, timeout))
                 if not batch:
                     return None
-                if self._as_messages and is_error(batch[0]):
+                if core.as_messages and is_error(batch[0]):
                     return batch[0]
                 # In front: after a resume() `ready` may hold more than the batch that was taken from it.
                 ready.extendleft(reversed(batch))
-                self._fetcher.on_the_way = False
+                core.fetcher.on_the_way = False
         # Python handles Ctrl-C at calls: there is none between here and the caller.
         try:
             message: Message[K_co, V_co] = ready[0]
-            self._in_hand = (message,)
+            core.in_hand = (message,)
             del ready[0]
         except IndexError:
-            raise self._closed_elsewhere() from None
+            raise core.closed_elsewhere() from None
         return message
 
     def consume(
@@ -439,7 +289,7 @@ class Consumer(Generic[K_co, V_co]):
         """
         if timeout_ms is not None:
             refuse_milliseconds("consume", timeout_ms)
-        return self._read(record_count(num_messages), timeout, linger_s=None)
+        return self._core.read(record_count(num_messages), timeout, linger_s=None)
 
     def batches(
         self, num_messages: int = BATCH_RECORDS, timeout: float | None = -1.0, *, linger_s: float = 0.0
@@ -452,87 +302,16 @@ class Consumer(Generic[K_co, V_co]):
             linger_s: how many seconds a batch waits for more records after its first one; 0 yields what is at hand,
                 which has the least latency. For bulk inserts: ``batches(500, linger_s=1.0)``.
         """
+        core = self._core
         record_count(num_messages)
-        while not self._is_over():
+        while not core.is_over():
             try:
-                batch = self._read(num_messages, timeout, linger_s=linger_s)
+                batch = core.read(num_messages, timeout, linger_s=linger_s)
             except IllegalStateError:
-                if self._is_over():  # another thread closed the consumer
+                if core.is_over():  # another thread closed the consumer
                     return
                 raise
             yield batch
-
-    def _read(
-        self, num_messages: int, timeout: float | None, *, linger_s: float | None = 0.0
-    ) -> list[Message[K_co, V_co]]:
-        """Read at most *num_messages* records; for the arguments see `Filling`."""
-        manager = self._manager
-        mark = manager.mark
-        fetcher = self._fetcher
-        gate = self._gate
-        if (
-            self._mark is mark
-            and gate.owner is None
-            and not self._ready
-            and fetcher.smooth
-            and self._values is None
-            and gate.is_reader
-            and manager.lease_ns() <= manager.trusted_until_ns
-        ):
-            # The fast path: ownership has not changed since the last check, and librdkafka has records.
-            with fetcher.lock:
-                batch = self._at_hand(num_messages, mark, timeout, linger_s)
-            if batch:
-                fetcher.on_the_way = False  # Python handles Ctrl-C at calls: there is none between here and the caller
-                return batch
-        return self._fill(Filling(num_messages, timeout, linger_s))
-
-    def _at_hand(self, count: int, mark: object, *wait_s: float | None) -> list[Message[K_co, V_co]]:
-        """The records that librdkafka has ready, if they may be returned; they are on the way then. Under its lock.
-
-        Args:
-            wait_s: how long the call waits for more; with a 0 not at all. They were not checked yet.
-        """
-        fetcher = self._fetcher
-        if not fetcher.smooth:  # another thread was faster with the lock
-            return []
-        fetcher.on_the_way = True
-        began_s = time.monotonic() if self._meter.metrics.measuring else 0.0
-        fetcher.inside += 1
-        try:
-            batch: list[Any] = fetcher.plane.consume(count, 0)
-        finally:
-            fetcher.inside -= 1
-            if fetcher.close_due:
-                fetcher.close_plane()
-        fetcher.emptied += len(batch) < count
-        if batch:
-            fetcher.reads += 1
-            fetcher.returned += len(batch)
-            if began_s:
-                self._meter.took(batch, time.monotonic() - began_s)
-            # map and any stay in C: 25 ns a record, where a loop costs 60.
-            if self._manager.mark is mark and not any(map(Message.error, batch)):
-                if len(batch) == count or any(type(limit_s) in {int, float} and limit_s == 0 for limit_s in wait_s):
-                    self._presence.calls += 1
-                    self._in_hand = tuple(batch)  # a copy: the application may take records out of its list
-                    return batch
-                self._ready.extend(batch)
-            else:
-                self._ready.extend(fetcher.without_errors(batch))
-        fetcher.on_the_way = False
-        return []
-
-    def _fill(self, filling: Filling, slice_s: float = math.inf) -> list[Message[K_co, V_co]]:
-        """Read until *filling* is over, or *slice_s* have passed: then what has come waits in `ready`."""
-        if self._values is not None:
-            return self._read_opened(self._values, filling, slice_s)
-        with self._gate:
-            batch = self._next_batch(filling, slice_s)
-        if not (batch and self._as_messages and is_error(batch[0])):
-            self._in_hand = tuple(batch)
-        self._fetcher.on_the_way = False  # Python handles Ctrl-C at calls: there is none between here and the caller
-        return batch
 
     def __iter__(self) -> Iterator[Message[K_co, V_co]]:
         """Yield records for ever; ends when the consumer is closed, or has handed over.
@@ -540,249 +319,16 @@ class Consumer(Generic[K_co, V_co]):
         Raises:
             IllegalStateError: nothing is subscribed or assigned.
         """
-        while not self._is_over():
+        core = self._core
+        while not core.is_over():
             try:
-                message = self.poll(1.0 if self._group.wants_records else None)
+                message = self.poll(1.0 if core.group.wants_records else None)
             except IllegalStateError:
-                if self._is_over():  # another thread closed the consumer
+                if core.is_over():  # another thread closed the consumer
                     return
                 raise
             if message is not None:
                 yield message
-
-    def _is_over(self) -> bool:
-        return self._group.closed or self._group.handed_over or self._group.thread.closing
-
-    def _read_opened(
-        self, values: Deserializers, filling: Filling, slice_s: float = math.inf
-    ) -> list[Message[K_co, V_co]]:
-        """Read records and deserialise keys and values. A record that fails stays first in `ready`."""
-        end_s = time.monotonic() + slice_s
-        count = filling.count
-        ready = self._ready
-        opened: list[Message[K_co, V_co]] = []
-        with self._gate:
-            while True:
-                batch = self._next_batch(filling, end_s - time.monotonic())
-                if batch and self._as_messages and is_error(batch[0]):
-                    return batch
-                ready.extendleft(reversed(batch))
-                self._fetcher.on_the_way = False
-                self._in_hand = opened  # from the first on: Ctrl-C may come before it is returned
-                try:
-                    while batch and ready and len(opened) < count:
-                        message = ready[0]
-                        wanted = values.open(message)
-                        if ready and ready[0] is message:  # or on_deserialization_error sought elsewhere
-                            if wanted:
-                                opened.append(message)
-                            del ready[0]
-                except BaseException as error:
-                    if opened and isinstance(error, Exception):
-                        break  # the next call meets the same record first
-                    values.take_back(opened, ready)
-                    self._fetcher.take_back(opened)
-                    raise
-                if opened or not batch:
-                    break
-        return opened.copy()  # the application may take records out of its list
-
-    def _next_batch(self, filling: Filling, slice_s: float = math.inf) -> list[Message[K_co, V_co]]:
-        """At most *filling.count* records, or an error; none if *slice_s* pass before *filling* is over."""
-        if not self._as_messages or self._processor_reads:
-            return self._gather(filling, slice_s)
-        if not self._error_messages:
-            told = self._group.thread.fatal_raised
-            try:
-                return self._gather(filling, slice_s)
-            except ListenerError as error:
-                if error.__cause__ is None:
-                    raise
-                raise error.__cause__  # noqa: B904  confluent-kafka does not wrap what a callback raises
-            except Kip848Error as error:
-                self._error_messages.extend(error_messages(error))
-                if not self._error_messages:
-                    raise
-            if told:  # a loop that goes on after a fatal error must not spin
-                self._group.thread.wait(min(slice_s, max(0.0, filling.deadline_s - time.monotonic())))
-        self._mark = None
-        return [self._error_messages.popleft()]
-
-    def _gather(self, filling: Filling, slice_s: float) -> list[Message[K_co, V_co]]:
-        group, fetcher, ready, manager = self._group, self._fetcher, self._ready, self._manager
-        thread = group.thread
-        group.check_usable()
-        if not self._processor_reads:
-            self._check_not_processing("poll")
-        count = filling.count
-        end_s = time.monotonic() + slice_s + _SLICE_SLACK_S
-        deadline_s = min(filling.deadline_s, end_s)
-        if not group.wants_records:
-            self._tell_of_nothing_wanted(forever=filling.deadline_s == math.inf)
-        settled = self._mark
-        thread.begin_poll()
-        self._in_hand = ()
-        self._committed_by_hand.clear()
-        if self._sought:
-            self._tell_of_seeks()
-        doubt = manager.lease_ns() > manager.trusted_until_ns
-        gathered = False
-        try:
-            while True:
-                if thread.closer is not None and thread.closing and not group.closed:
-                    raise self._closed_elsewhere()
-                slice_s = thread.slice_s()
-                mark = manager.mark
-                if mark is not settled and ready and gathered and group.hand_over_wanted:
-                    # What came before hand_over(): it is handled and committed before the partitions go.
-                    with fetcher.lock:
-                        fetcher.keep_readable(group.view.readable)
-                    if ready:
-                        self._mark = None
-                        fetcher.on_the_way = True
-                        return [ready.popleft() for _ in range(min(count, len(ready)))]
-                if mark is not settled:
-                    # Rebalances come first: no record is returned before pending revocations.
-                    if not thread.settle(deadline_s):
-                        if thread.closing:
-                            continue
-                        return []
-                    if group.handed_over or (not group.wants_records and filling.deadline_s == math.inf):
-                        return []  # a listener called unsubscribe(), or handing over is complete
-                    view = group.view
-                    fetcher.keep_readable(view.readable)
-                    if self._health.lags_wanted:
-                        self._health.measure(self._known_lags)
-                    settled = mark  # the earlier version: changes since then are checked again
-                    self._mark = None if view.poll_wanted else mark
-                    continue
-                if group.handed_over:
-                    return []
-                if (doubt or manager.resumed_ms is not None) and (doubt := manager.in_doubt()):
-                    if (left_s := deadline_s - time.monotonic()) <= 0:
-                        return []
-                    thread.wait(left_s)
-                    continue
-                if not count or (ready and filling.over(ready, group)):
-                    fetcher.on_the_way = True
-                    return [ready.popleft() for _ in range(min(count, len(ready)))]
-                if self._unmet_topics:
-                    self._meet_topics(deadline_s)
-                if (now_ms := group.clock.now_ms()) >= self._stalls.due_ms:
-                    with fetcher.lock:
-                        self._stalls.look(group.readable, now_ms)
-                deadline_s = min(filling.deadline_s, end_s)  # a linger begins with the first record
-                left_s = deadline_s - time.monotonic()
-                if fetcher.idle and left_s > 0:
-                    thread.wait(left_s)
-                    left_s = 0
-                if fetcher.asked_s:  # another thread calls now and then: it waits for the end of each read
-                    if not fetcher.give_way(unless=lambda: thread.closing):
-                        continue
-                    slice_s = min(slice_s, max(BRIEF_SLICE_S, (time.monotonic() - fetcher.asked_s) / 10))
-                with fetcher.lock:
-                    batch = fetcher.read(count - len(ready), timeout_s=min(slice_s, left_s), filling=bool(ready))
-                manager.home.check()  # librdkafka's callbacks are the application's code, too
-                if fetcher.closed:
-                    return []  # by a signal handler that interrupted this call
-                if fetcher.eventful:
-                    self._tell(batch)
-                    continue
-                if batch:
-                    if manager.mark is mark and not ready and (len(batch) == count or not filling.waits):
-                        return batch
-                    # More is to come; or ownership changed while the records came: filter before returning them.
-                    ready.extend(batch)
-                    fetcher.on_the_way = False
-                    if filling.waits:
-                        filling.took(batch)
-                        gathered = True
-                elif self._silence.watching:
-                    self._silence.nothing_came()
-                if deadline_s <= time.monotonic() and not (ready and filling.deadline_s <= deadline_s):
-                    return []
-        except RuntimeError as error:
-            if group.closed and str(error) == LIBRDKAFKA_CLOSED:
-                return []  # by a signal handler that interrupted this call
-            raise
-        finally:
-            thread.end_poll()
-
-    def _tell_of_seeks(self) -> None:
-        """One line for all seek() calls since the last poll(), and at most one a second: some seek for each record."""
-        now_ms = self._group.clock.now_ms()
-        if now_ms - self._told_of_seeks_ms >= SEEKS_TOLD_EVERY_MS:
-            self._told_of_seeks_ms = now_ms
-            sought, self._sought = self._sought, {}
-            self._group.listeners.observer.sought(sought)
-
-    @staticmethod
-    def _closed_elsewhere() -> IllegalStateError:
-        return IllegalStateError("the consumer was closed by another thread; make a new one")
-
-    def _known_lags(self) -> dict[NamedPartition, int]:
-        """How far each position is behind the end of its partition as of the last fetch; asks no broker."""
-        known = self._between_reads(self._last_fetched).items()
-        return {name: max(0, high - max(low, position)) for name, (position, low, high) in known if high >= 0}
-
-    def _tell_of_nothing_wanted(self, *, forever: bool) -> None:
-        if forever:
-            raise IllegalStateError(
-                "nothing is subscribed or assigned: this would wait for ever; call subscribe() first"
-            )
-        if not self._told_of_nothing_wanted:
-            self._told_of_nothing_wanted = True
-            hint = "nothing is subscribed or assigned, so there are no records; call subscribe()"
-            self._group.listeners.observer.log(logging.WARNING, LogEvent.NOT_SUBSCRIBED, hint=hint)
-
-    def _meet_topics(self, deadline_s: float) -> None:
-        """Let librdkafka learn about the topics while the member joins; log missing ones once.
-
-        In a short poll() there is no time for that before the member has joined: the brokers may not answer.
-        """
-        manual = self._group.manual
-        joining = not manual and self._group.view.member_epoch <= 0
-        if joining and deadline_s - time.monotonic() < WARM_TIMEOUT_S:
-            return
-        topics, self._unmet_topics = self._unmet_topics, frozenset()
-        described = self._fetcher.warm(topics, anew=bool(manual))
-        missing = [topic for topic, found in described.items() if is_missing(found)]
-        missing += [
-            f"{p.topic}-{p.partition}"
-            for p in manual
-            if (found := described.get(p.topic)) is not None and not found.error and p.partition not in found.partitions
-        ]
-        if missing and self._as_messages:
-            self._fetcher.report(
-                error_for_code(
-                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                    f"Subscribed topic not available: {join_names(sorted(missing))}; read once it exists",
-                )
-            )
-        elif missing:
-            self._group.listeners.observer.log(
-                logging.WARNING,
-                LogEvent.TOPICS_MISSING,
-                topics=join_names(sorted(missing)),
-                hint="they are read once they exist",
-            )
-
-    def _tell(self, batch: list[Any]) -> None:
-        """Raise or return librdkafka's errors among the records; the next call returns *batch*."""
-        self._ready.extend(batch)
-        self._fetcher.on_the_way = False
-        while (lost := self._fetcher.first_lost()) is not None:
-            self._group.position_lost(*lost)
-            self._fetcher.forget_lost(lost)
-        while (error := self._fetcher.take_error()) is not None:
-            missing = isinstance(error, BrokerError) and error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            harmless = ((missing and not self._as_messages) or is_own_lookup(error)) and self._group.subscription
-            if not harmless and not is_refused_lookup(error):
-                raise error
-            # A topic was deleted: the coordinator knows it and will revoke its partitions. Or librdkafka finds no
-            # coordinator: what needs one looks it up itself and reports errors. Without a subscription nothing else
-            # may tell of a failed login.
-            self._group.listeners.observer.log(logging.INFO, LogEvent.DATA_PLANE_ERROR, error=error)
 
     def process(
         self,
@@ -885,23 +431,12 @@ class Consumer(Generic[K_co, V_co]):
             slice_ms=slice_ms,
         )
         check_takes(handler, *settings.handler_arguments, name="handler")
-        ThreadProcessor(self, handler, settings, executor).run()
+        ThreadProcessor(self._core, handler, settings, executor).run()
 
     def processing_status(self) -> ProcessingStatus | None:
         """What ``process()`` has in hand, and why it waits; None while it does not run. From any thread."""
-        processor = self._processor
+        processor = self._core.processor
         return None if processor is None else processor.status()
-
-    def _check_not_handling(self, call: str) -> None:
-        handling = HANDLING.get()
-        if handling is not None and handling[0] is self._processor:
-            raise IllegalStateError(
-                f"{call}() inside a handler would wait for this handler; call hand_over(), or return"
-            )
-
-    def _check_not_processing(self, call: str) -> None:
-        if self._processor is not None:
-            raise IllegalStateError(f"{call}() is refused while process() runs, which reads and commits by itself")
 
     # --- offsets
 
@@ -939,70 +474,28 @@ class Consumer(Generic[K_co, V_co]):
             BrokerError: the coordinator refused it.
             IllegalStateError: process() runs, or a block of `transaction`.
         """
-        self._check_not_processing("commit")
-        if self._in_transaction:
+        core = self._core
+        core.check_not_processing("commit")
+        if core.in_transaction:
             raise IllegalStateError(
                 "commit() is refused inside transaction(): the block commits these offsets together with what it has "
                 "produced"
             )
-        self._gate.check_process()
+        core.gate.check_process()
         chosen = commit_offsets(message, offsets)
         asynchronous = flag(asynchronous, name="asynchronous")
         check_commit_callback(on_commit)
         if chosen is None:
-            self._group.check_usable()
-            chosen = self._committable()
+            core.group.check_usable()
+            chosen = core.committable()
         else:
-            self._fetcher.processed(chosen)
-        self._committed_by_hand.update(chosen)
+            core.fetcher.processed(chosen)
+        core.committed_by_hand.update(chosen)
         if asynchronous:
-            self._group.commit_async(chosen, public_callback(on_commit) if on_commit is not None else None)
+            core.group.commit_async(chosen, public_callback(on_commit) if on_commit is not None else None)
             return None
-        committed = self._group.commit_sync(chosen, timeout_ms=self._timeout_ms(timeout_s))
+        committed = core.group.commit_sync(chosen, timeout_ms=core.timeout_ms(timeout_s))
         return public_offsets(committed)
-
-    def _committable(self) -> dict[NamedPartition, OffsetAndMetadata]:
-        thread = self._group.thread
-        return thread.committable() if thread.stored is not None else self._between_reads(thread.committable)
-
-    def _progress(self) -> AppProgressed | None:
-        """How far the application is, without what it has in hand (heartbeat thread); None while it is being read."""
-        if self._processor is not None:
-            return None
-        stored, fetcher = self._group.thread.stored, self._fetcher
-        if stored is not None:
-            return AppProgressed(stored=dict(stored()))
-        if not fetcher.lock.acquire(blocking=False):
-            return None
-        try:
-            if fetcher.hands_out():
-                return None
-            known = fetcher.positions()
-            # In this order: poll() may hand out the next record meanwhile. It is in one place or in the other.
-            done, in_hand = self._committed_by_hand.copy(), self._in_hand
-            for name, offset in first_offsets(reversed(in_hand)).items():
-                committed = done.get(name)
-                offset = max(offset, committed.offset) if committed is not None else offset
-                if name in known and offset < known[name].offset:
-                    known[name] = OffsetAndMetadata(offset)
-            return None if fetcher.hands_out() else AppProgressed(known)
-        except Kip848Error:  # it was closed
-            return None
-        finally:
-            fetcher.lock.release()
-
-    def _between_reads(self, work: Callable[[], AnswerT]) -> AnswerT:
-        """Do what needs librdkafka, or the positions; see `Fetcher.between_reads`."""
-        self._gate.check_process()
-        return self._fetcher.between_reads(work, wanted=self._manager.look_up)
-
-    def _run_commit_callbacks(self) -> None:
-        """Run the callbacks of commits that have ended, unless another thread reads, which does it."""
-        if self._gate.try_enter():
-            try:
-                self._group.thread.run_commit_callbacks()
-            finally:
-                self._gate.__exit__(None, None, None)
 
     def store_offsets(
         self, message: Message[Any, Any] | None = None, offsets: list[TopicPartition] | None = None
@@ -1020,16 +513,17 @@ class Consumer(Generic[K_co, V_co]):
         Raises:
             IllegalStateError: a partition is not assigned to this consumer, or enable.auto.offset.store is on.
         """
-        self._check_not_processing("store_offsets")
-        self._gate.check_process()
-        if self._group.thread.stored is None:
+        core = self._core
+        core.check_not_processing("store_offsets")
+        core.gate.check_process()
+        if core.group.thread.stored is None:
             raise IllegalStateError("store_offsets() needs enable.auto.offset.store=false; set it")
         chosen = commit_offsets(message, offsets, call="store_offsets")
         if chosen is None:
             raise IllegalStateError("store_offsets() takes a message or offsets")
         self._check_assigned(chosen, call="store_offsets")
-        self._fetcher.processed(chosen)
-        self._fetcher.stored.update(chosen)
+        core.fetcher.processed(chosen)
+        core.fetcher.stored.update(chosen)
 
     def committed(self, partitions: list[TopicPartition], timeout: float | None = None) -> list[TopicPartition]:
         """Read the group's committed offsets and their metadata; OFFSET_INVALID where there is none. From any thread.
@@ -1039,22 +533,17 @@ class Consumer(Generic[K_co, V_co]):
         Args:
             timeout: seconds; default.api.timeout.ms if None, negative waits for ever.
         """
-        self._gate.check_process()
-        wanted = [internal(partition) for partition in check_partitions(partitions, call="committed")]
-        found = self._group.committed(wanted, timeout_ms=self._timeout_ms(timeout))
-        return [
-            public(partition) if (at := found.get(partition)) is None else public_commit(partition, at)
-            for partition in wanted
-        ]
+        return self._core.committed(partitions, timeout)
 
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         """The next offset that poll() will return; OFFSET_INVALID while unknown. Without metadata.
 
         From any thread; while partitions are being revoked, where they will be read on.
         """
+        core = self._core
         wanted = [internal(partition) for partition in check_partitions(partitions, call="position")]
-        known = self._between_reads(lambda: self._fetcher.positions(wanted))
-        return [public(p, known.get(p) or self._fetcher.sought(p)) for p in wanted]
+        known = core.between_reads(lambda: core.fetcher.positions(wanted))
+        return [public(p, known.get(p) or core.fetcher.sought(p)) for p in wanted]
 
     def seek(self, partition: TopicPartition, *others: Never) -> None:
         """Continue *partition* at its offset (>= 0, OFFSET_BEGINNING or OFFSET_END) in the next poll().
@@ -1065,22 +554,23 @@ class Consumer(Generic[K_co, V_co]):
         Raises:
             IllegalStateError: the partition is not assigned to this consumer, or the offset is invalid.
         """
+        core = self._core
         if others:
             refuse_seek((partition, *others))
-        self._check_not_processing("seek")
-        with self._gate:
+        core.check_not_processing("seek")
+        with core.gate:
             name, position = seek_position(partition)
             self._check_assigned([name], call="seek")
-            self._committed_by_hand.pop(name, None)
-            if self._group.listener_effect is None:
-                self._group.thread.perform_starts()
+            core.committed_by_hand.pop(name, None)
+            if core.group.listener_effect is None:
+                core.group.thread.perform_starts()
             if position.offset < 0:
-                self._fetcher.detach([name])
-            elif self._fetcher.seek(name, position):
-                self._sought[name] = position
-                self._group.thread.starts[name] = Start(StartReason.SOUGHT)
+                core.fetcher.detach([name])
+            elif core.fetcher.seek(name, position):
+                core.sought[name] = position
+                core.group.thread.starts[name] = Start(StartReason.SOUGHT)
                 return
-            self._group.seek(name, position)
+            core.group.seek(name, position)
 
     def pause(self, partitions: list[TopicPartition]) -> None:
         """Return no records of *partitions* until `resume`. Revocation ends the pause.
@@ -1088,48 +578,49 @@ class Consumer(Generic[K_co, V_co]):
         From any thread: a call that is returning records at this moment may still return some of them. Partitions that
         are not assigned to this consumer are ignored and logged: they may have been revoked.
         """
+        core = self._core
         names = self._owned(partitions, call="pause")
-        if self._processor is not None:
-            self._processor.user_paused.update(names)
-        self._between_reads(lambda: self._fetcher.pause(names))
+        if core.processor is not None:
+            core.processor.user_paused.update(names)
+        core.between_reads(lambda: core.fetcher.pause(names))
 
     def resume(self, partitions: list[TopicPartition]) -> None:
         """Return records of *partitions* again; unassigned ones are ignored, as in `pause`."""
+        core = self._core
         names = self._owned(partitions, call="resume")
-        processor = self._processor
+        processor = core.processor
         if processor is not None:
             processor.user_paused.difference_update(names)
             names = [name for name in names if name not in processor.core.paused]
-        self._between_reads(lambda: self._fetcher.resume(names))
+        core.between_reads(lambda: core.fetcher.resume(names))
 
     def paused(self) -> list[TopicPartition]:
         """Partitions that are paused, sorted."""
-        self._gate.check_process()
-        return [public(partition) for partition in sorted(self._fetcher.paused)]
+        self._core.gate.check_process()
+        return [public(partition) for partition in sorted(self._core.fetcher.paused)]
 
     def _owned(self, partitions: list[TopicPartition], *, call: str) -> list[NamedPartition]:
-        self._gate.check_process()
-        self._group.check_usable()
-        assigned = self._group.assigned
+        core = self._core
+        core.gate.check_process()
+        core.group.check_usable()
+        assigned = core.group.assigned
         names = [internal(partition) for partition in check_partitions(partitions, call=call)]
         others = sorted(set(names) - assigned)
         if others:
-            self._group.listeners.observer.log(
+            core.group.listeners.observer.log(
                 logging.INFO, LogEvent.NOT_ASSIGNED, call=f"{call}()", partitions=describe_partitions(others)
             )
         return [name for name in names if name in assigned]
 
     def _check_assigned(self, partitions: Iterable[NamedPartition], *, call: str) -> None:
-        self._group.check_usable()
-        assigned = self._group.assigned
+        core = self._core
+        core.group.check_usable()
+        assigned = core.group.assigned
         for name in partitions:
             if name not in assigned:
                 raise IllegalStateError(
-                    f"{name} is not assigned to this consumer{self._group.why_gone}; {call}() takes assigned partitions"
+                    f"{name} is not assigned to this consumer{core.group.why_gone}; {call}() takes assigned partitions"
                 )
-
-    def _timeout_ms(self, timeout_s: float | None) -> int:
-        return limit_ms(timeout_s, default_ms=self._group.default_api_timeout_ms)
 
     # --- assignment by hand
 
@@ -1146,14 +637,15 @@ class Consumer(Generic[K_co, V_co]):
         Raises:
             IllegalStateError: topics are subscribed to; or inside a listener, the group assigns other partitions.
         """
-        with self._gate:
-            effect = self._group.listener_effect
+        core = self._core
+        with core.gate:
+            effect = core.group.listener_effect
             if effect is not None:
                 self._assign_inside(effect, partitions, call="assign", must_name_all=True)
                 return
-            self._group.assign(assign_positions(partitions), in_hand=self._in_hand_offsets())
-            self._silence.begin()
-            self._unmet_topics = frozenset(partition.topic for partition in self._group.manual)
+            core.group.assign(assign_positions(partitions), in_hand=self._in_hand_offsets())
+            core.silence.begin()
+            core.unmet_topics = frozenset(partition.topic for partition in core.group.manual)
 
     def unassign(self) -> None:
         """End a manual assignment. Inside on_partitions_revoked it does nothing: the library releases partitions.
@@ -1161,9 +653,10 @@ class Consumer(Generic[K_co, V_co]):
         Raises:
             IllegalStateError: inside on_partitions_assigned.
         """
-        with self._gate:
-            if self._group.listener_effect is None:
-                self._group.assign({})
+        core = self._core
+        with core.gate:
+            if core.group.listener_effect is None:
+                core.group.assign({})
             else:
                 self._refuse_unassigning("unassign")
 
@@ -1173,16 +666,17 @@ class Consumer(Generic[K_co, V_co]):
         Raises:
             IllegalStateError: as for `assign`.
         """
-        with self._gate:
-            effect = self._group.listener_effect
+        core = self._core
+        with core.gate:
+            effect = core.group.listener_effect
             if effect is not None:
                 self._assign_inside(effect, partitions, call="incremental_assign", must_name_all=False)
                 return
-            kept = dict.fromkeys(self._group.manual)
+            kept = dict.fromkeys(core.group.manual)
             added = assign_positions(partitions, call="incremental_assign")
-            self._group.assign({**kept, **added}, in_hand=self._in_hand_offsets())
-            self._silence.begin()
-            self._unmet_topics = frozenset(partition.topic for partition in self._group.manual)
+            core.group.assign({**kept, **added}, in_hand=self._in_hand_offsets())
+            core.silence.begin()
+            core.unmet_topics = frozenset(partition.topic for partition in core.group.manual)
 
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
         """Take from a manual assignment; inside a listener as `unassign`.
@@ -1190,11 +684,12 @@ class Consumer(Generic[K_co, V_co]):
         Raises:
             IllegalStateError: inside on_partitions_assigned.
         """
-        with self._gate:
+        core = self._core
+        with core.gate:
             gone = {internal(partition) for partition in check_partitions(partitions, call="incremental_unassign")}
-            if self._group.listener_effect is None:
-                kept = {p: None for p in self._group.manual if p not in gone}
-                self._group.assign(kept, in_hand=self._in_hand_offsets())
+            if core.group.listener_effect is None:
+                kept = {p: None for p in core.group.manual if p not in gone}
+                core.group.assign(kept, in_hand=self._in_hand_offsets())
             elif gone:
                 self._refuse_unassigning("incremental_unassign")
 
@@ -1203,19 +698,21 @@ class Consumer(Generic[K_co, V_co]):
 
         From any thread. Those that are being revoked are among them until on_partitions_revoked has returned.
         """
-        self._gate.check_process()
-        return [public(partition) for partition in sorted(self._group.assigned)]
+        self._core.gate.check_process()
+        return [public(partition) for partition in sorted(self._core.group.assigned)]
 
     def _in_hand_offsets(self) -> dict[NamedPartition, int]:
         """The first offset of each partition that the last poll() returned, unless the application stores offsets."""
-        if not self._in_hand or not self._config.auto_offset_store:
+        core = self._core
+        if not core.in_hand or not core.config.auto_offset_store:
             return {}
-        return first_offsets(reversed(self._fetcher.unprocessed(self._in_hand, self._committed_by_hand)))
+        return first_offsets(reversed(core.fetcher.unprocessed(core.in_hand, core.committed_by_hand)))
 
     def _assign_inside(
         self, effect: ListenerEffect, partitions: list[TopicPartition], *, call: str, must_name_all: bool
     ) -> None:
         """Start partitions at their offsets, if that leaves every partition with the member that the group chose."""
+        core = self._core
         positions = assign_positions(partitions, call=call)
         if not isinstance(effect, AssignPartitions):
             if positions:
@@ -1224,7 +721,7 @@ class Consumer(Generic[K_co, V_co]):
                     "assigned here, so leave the call out"
                 )
             return  # the library releases the partitions itself
-        foreign = positions.keys() - self._group.assigned
+        foreign = positions.keys() - core.group.assigned
         if foreign:
             raise IllegalStateError(
                 f"{call}() inside on_assign names {describe_partitions(foreign)}, which this member does not own; give "
@@ -1238,11 +735,11 @@ class Consumer(Generic[K_co, V_co]):
             )
         for partition, position in positions.items():
             if position is not None:
-                self._fetcher.mark(partition, position)
-                self._group.seek(partition, position)
+                core.fetcher.mark(partition, position)
+                core.group.seek(partition, position)
 
     def _refuse_unassigning(self, call: str) -> None:
-        if isinstance(self._group.listener_effect, AssignPartitions):
+        if isinstance(self._core.group.listener_effect, AssignPartitions):
             raise IllegalStateError(
                 f"{call}() inside on_assign: no other member would read the partitions, as the group assigned them to "
                 "this one; pause() what is to be read later"
@@ -1260,10 +757,12 @@ class Consumer(Generic[K_co, V_co]):
         Raises:
             RequestTimeoutError, ConnectionLostError: no answer.
         """
-        timeout, fetcher = librdkafka_s(timeout), self._fetcher
+        timeout, fetcher = librdkafka_s(timeout), self._core.fetcher
         if topic is not None and not isinstance(topic, str):
             raise ArgumentTypeError(f"list_topics() takes the name of one topic, or none for all, got {topic!r}")
-        return self._ask("list_topics", lambda left_s: fetcher.list_topics(topic, timeout=left_s), timeout_s=timeout)
+        return self._core.ask(
+            "list_topics", lambda left_s: fetcher.list_topics(topic, timeout=left_s), timeout_s=timeout
+        )
 
     def cluster_id(self, timeout: float = -1.0) -> str | None:
         """The id of the cluster; None if the brokers have none.
@@ -1290,16 +789,7 @@ class Consumer(Generic[K_co, V_co]):
             RequestTimeoutError, ConnectionLostError, BrokerError: no answer.
         """
         check_partition(partition, call="get_watermark_offsets")
-        fetcher, timeout, cached = self._fetcher, librdkafka_s(timeout), flag(cached, name="cached")
-        answer: tuple[int, int] | None = self._ask(
-            f"watermarks of {partition.topic}-{partition.partition}",
-            lambda left_s: fetcher.plane.get_watermark_offsets(partition, timeout=left_s, cached=cached),
-            timeout_s=0.0 if cached else timeout,
-            partitions=[] if cached else [partition],
-        )
-        if answer is None:
-            return OFFSET_INVALID, OFFSET_INVALID
-        return answer
+        return self._core.watermarks(partition, librdkafka_s(timeout), cached=flag(cached, name="cached"))
 
     def offsets_for_times(self, partitions: list[TopicPartition], timeout: float = -1.0) -> list[TopicPartition]:
         """For each partition, whose offset field holds ms since 1970: the first offset at or after that time.
@@ -1312,10 +802,10 @@ class Consumer(Generic[K_co, V_co]):
             IllegalStateError: a partition has no time.
         """
         named = check_times(partitions)
-        fetcher, timeout = self._fetcher, librdkafka_s(timeout)
+        fetcher, timeout = self._core.fetcher, librdkafka_s(timeout)
         if not named:
             return []  # librdkafka would call that an invalid argument
-        return self._ask(
+        return self._core.ask(
             "offsets_for_times",
             lambda left_s: fetcher.plane.offsets_for_times(named, timeout=left_s),
             timeout_s=timeout,
@@ -1336,87 +826,39 @@ class Consumer(Generic[K_co, V_co]):
         Raises:
             RequestTimeoutError, ConnectionLostError, BrokerError: no answer about a partition not fetched yet.
         """
-        deadline_s = time.monotonic() + limit_s(timeout_s, default=LAG_TIMEOUT_S)
-        self._gate.check_process()
-        self._group.check_usable()
-        behind = {}
-        paused = self._fetcher.paused
-        for partition, (position, low, high) in sorted(self._between_reads(self._last_fetched).items()):
-            if high < 0 or partition in paused:
-                left_s = max(0.001, deadline_s - time.monotonic())
-                try:
-                    low, high = self.get_watermark_offsets(public(partition), timeout=left_s)
-                except Kip848Error:
-                    if high < 0:
-                        raise
-            behind[public(partition)] = max(0, high - max(low, position))
-        return behind
-
-    def _last_fetched(self) -> dict[NamedPartition, tuple[int, int, int]]:
-        """The position of each partition, and its lowest and next offset as of the last fetch; asks no broker."""
-        found = {}
-        for partition, position in self._fetcher.positions().items():
-            low = high = OFFSET_INVALID
-            with suppress(KafkaException):  # it was not fetched yet
-                low, high = self._fetcher.plane.get_watermark_offsets(public(partition), cached=True)
-            found[partition] = (position.offset, low, high)
-        return found
-
-    def _ask(
-        self,
-        what: str,
-        ask: Callable[[float], AnswerT],
-        *,
-        timeout_s: float,
-        partitions: Iterable[TopicPartition] = (),
-    ) -> AnswerT:
-        self._gate.check_process()
-        self._group.check_usable()
-        try:
-            return ask_brokers(
-                self._fetcher.list_topics,
-                what,
-                ask,
-                timeout_s=timeout_s,
-                partitions=partitions,
-                before_pause=self._group.thread.before_wait,
-                between_reads=self._between_reads,
-            )
-        except (ConnectionLostError, RequestTimeoutError) as failure:
-            # librdkafka's text has no address.
-            servers = self._config.data_plane["bootstrap.servers"]
-            raise type(failure)(f"{failure}; bootstrap.servers is {servers}") from failure.__cause__
+        return self._core.lag(timeout_s)
 
     # --- this member
 
     @property
     def state(self) -> MemberState:
         """The member's state: UNJOINED, STABLE, RECONCILING, RELEASING_ASSIGNMENT or FATAL."""
-        return MemberState.FATAL if self._group.thread.fatal is not None else self._group.view.state
+        return MemberState.FATAL if self._core.group.thread.fatal is not None else self._core.group.view.state
 
     @property
     def member_id(self) -> str:
         """The member id; made by the client, constant for the life of the consumer."""
-        return self._group.view.member_id
+        return self._core.group.view.member_id
 
     @property
     def member_epoch(self) -> int:
         """The epoch of the member; -1 outside the group."""
-        return self._group.view.member_epoch
+        return self._core.group.view.member_epoch
 
     def group_instance_id(self) -> str | None:
         """The static slot of this member, from any thread: ``group.instance.id``, or what it took from its pool.
 
         With ``group.instance.id.takeover=wait`` or a pool, None while it stands by and outside the group.
         """
-        return self._group.view.instance_id if self._config.slots.slots else self._config.group_instance_id
+        core = self._core
+        return core.group.view.instance_id if core.config.slots.slots else core.config.group_instance_id
 
     def health(self) -> ConsumerHealth:
         """The health of this consumer, for a liveness or readiness probe. May be called on any thread; never waits.
 
         The lag is that of the poll() after the probe before; see `ConsumerHealth`.
         """
-        return replace(self._health.look(), processing=self.processing_status())
+        return replace(self._core.health.look(), processing=self.processing_status())
 
     def memberid(self) -> str:
         """`member_id`, as confluent_kafka spells it."""
@@ -1432,19 +874,7 @@ class Consumer(Generic[K_co, V_co]):
         Raises:
             Kip848Error: the installed librdkafka uses another layout of these bytes.
         """
-        self._gate.check_process()
-        if not self._layout_checked:
-            group_id, fetcher = self._config.group_id, self._fetcher
-            self._between_reads(lambda: check_group_metadata_layout(fetcher.plane, group_id=group_id))
-            self._layout_checked = True
-        joined = self._manager.last_joined
-        member_id, member_epoch, slot = ("", -1, None) if joined is None or self._group.manual else joined
-        return group_metadata_bytes(
-            group_id=self._config.group_id,
-            member_epoch=member_epoch,
-            member_id=member_id,
-            instance_id=slot or self._config.group_instance_id,
-        )
+        return self._core.group_metadata()
 
     consumer_group_metadata = group_metadata
 
@@ -1456,11 +886,12 @@ class Consumer(Generic[K_co, V_co]):
         Raises:
             IllegalStateError: the consumer does not log in with a user and a password.
         """
-        self._gate.check_process()
-        self._group.check_usable()
-        self._opener.set_user(username, password)
-        self._data_plane.update({"sasl.username": username, "sasl.password": password})
-        self._between_reads(lambda: self._fetcher.plane.set_sasl_credentials(username, password))
+        core = self._core
+        core.gate.check_process()
+        core.group.check_usable()
+        core.opener.set_user(username, password)
+        core.data_plane.update({"sasl.username": username, "sasl.password": password})
+        core.between_reads(lambda: core.fetcher.plane.set_sasl_credentials(username, password))
 
     # --- handing over, closing
 
@@ -1489,12 +920,12 @@ class Consumer(Generic[K_co, V_co]):
                 handle(message)
             consumer.close()
         """
-        self._group.hand_over(timeout_ms=limit_ms(timeout_s, default_ms=int(HAND_OVER_TIMEOUT_S * 1_000)))
+        self._core.group.hand_over(timeout_ms=limit_ms(timeout_s, default_ms=int(HAND_OVER_TIMEOUT_S * 1_000)))
 
     @property
     def handed_over(self) -> bool:
         """Whether `hand_over` is complete: this consumer owns nothing and will get nothing."""
-        return self._group.handed_over
+        return self._core.group.handed_over
 
     def close(self, timeout_s: float | None = CLOSE_TIMEOUT_S, mode: LeaveMode = LeaveMode.DEFAULT) -> None:
         """Commit returned records (with enable.auto.commit), run on_partitions_revoked, leave the group, close.
@@ -1518,61 +949,7 @@ class Consumer(Generic[K_co, V_co]):
             Kip848Error: an asynchronous commit failed, and no call has raised it yet. What a poll() would have raised
                 is logged instead (``member.error_dropped``), so that close() in ``finally`` hides no other exception.
         """
-        self._close(timeout_s, mode, in_hand_is_done=True)
-
-    def _close(self, timeout_s: float | None, mode: LeaveMode, *, in_hand_is_done: bool) -> None:
-        timeout_ms = limit_ms(timeout_s, default_ms=int(CLOSE_TIMEOUT_S * 1_000))
-        check_leave_mode(mode)
-        self._check_not_handling("close")
-        self._gate.check_process()
-        deadline_s = time.monotonic() + timeout_ms / 1_000
-        if not self._gate.is_reader and not self._group.closed:
-            in_hand_is_done = in_hand_is_done and not is_alive(self._gate.last)  # it may be at work with it
-            self._end_reading(deadline_s)
-        with self._gate:
-            if self._group.closed:
-                return
-            errors = self._group.close(
-                timeout_ms=max(0, int((deadline_s - time.monotonic()) * 1_000)),
-                mode=mode,
-                before_commit=None if in_hand_is_done else self._take_back_in_hand,
-                release=self._fetcher.close,
-            )
-            self._finalizer.detach()
-        for error in errors[1:]:
-            self._group.listeners.observer.log(logging.WARNING, LogEvent.ERROR_DROPPED, error=repr(error))
-        if errors:
-            raise errors[0]
-
-    def _end_reading(self, deadline_s: float) -> None:
-        """Another thread may be reading: have its call end, and wait for that.
-
-        Raises:
-            RequestTimeoutError: it did not; the member leaves without its listeners.
-        """
-        thread = self._group.thread
-        thread.closer = get_ident()
-        self._manager.look_up()
-        while True:
-            thread.wake()
-            processing = self._processor is not None and self._processor.runs_in not in {None, get_ident()}
-            if self._gate.await_others(_END_READING_S) and not processing:
-                return
-            if processing:
-                time.sleep(_END_READING_S)  # process() may be between two calls, where it holds nothing to wait for
-            thread.before_wait()
-            if time.monotonic() >= deadline_s:
-                reader = thread_name(self._gate.owner or self._gate.last)
-                self._manager.leave_without_listeners()
-                raise RequestTimeoutError(
-                    f"close(): {reader} did not come out of its call, its listener or its process() in time; the "
-                    "member leaves its group without its listeners"
-                )
-
-    def _take_back_in_hand(self) -> None:
-        """Count what the last poll() or consume() returned as not returned."""
-        self._fetcher.take_back(self._fetcher.unprocessed(self._in_hand, self._committed_by_hand))
-        self._in_hand = ()
+        self._core.close(timeout_s, mode, in_hand_is_done=True)
 
     def __enter__(self) -> Self:
         return self
@@ -1581,21 +958,22 @@ class Consumer(Generic[K_co, V_co]):
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         try:
-            self._close(CLOSE_TIMEOUT_S, LeaveMode.DEFAULT, in_hand_is_done=exc is None)
+            self._core.close(CLOSE_TIMEOUT_S, LeaveMode.DEFAULT, in_hand_is_done=exc is None)
         except Exception as error:
             if exc is None:
                 raise
             # The block's own exception matters more than a later error of close().
-            self._group.listeners.observer.log(logging.WARNING, LogEvent.ERROR_DROPPED, error=repr(error))
+            self._core.group.listeners.observer.log(logging.WARNING, LogEvent.ERROR_DROPPED, error=repr(error))
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a consumer cannot be sent to another process, or copied; make one there")
 
     def __repr__(self) -> str:
-        view = self._group.view
-        state = "closed" if self._group.closed else self.state.name
+        core = self._core
+        view = core.group.view
+        state = "closed" if core.group.closed else self.state.name
         return (
-            f"<Consumer group={self._config.group_id!r} client={self._config.client_id!r} state={state} "
+            f"<Consumer group={core.config.group_id!r} client={core.config.client_id!r} state={state} "
             f"member_id={view.member_id!r} member_epoch={view.member_epoch}>"
         )
 
@@ -1603,177 +981,6 @@ class Consumer(Generic[K_co, V_co]):
         __getattr__ = missing_attribute
 
 
-RebalanceCallback: TypeAlias = "Callable[[Consumer, list[TopicPartition]], object]"
-"""``callback(consumer, partitions)``, as in confluent-kafka."""
-
-
-class ConsumerRebalanceListener:
-    """Called when partitions are assigned, revoked or lost. Override what you need; the defaults do nothing.
-
-    Methods run on the thread that calls ``poll()``, ``consume()``, ``unsubscribe()`` or ``close()``, one at a time,
-    while heartbeats go on in the background. They may call any method of the consumer except close(), poll() and
-    consume(). If a method raises, that call raises `ListenerError`, and a later ``poll()`` repeats the step.
-
-    Source:
-        Kafka's ``ConsumerRebalanceListener``.
-    """
-
-    def on_partitions_assigned(self, consumer: Consumer[Any, Any], partitions: list[TopicPartition]) -> None:
-        """Called after a rebalance with the new partitions, possibly none. Fetching starts after it has returned.
-
-        ``consumer.seek(partition)``, or ``consumer.assign(partitions)`` with offsets, sets where to start;
-        the default is the committed offset, else ``auto.offset.reset``.
-        """
-
-    def on_partitions_revoked(self, consumer: Consumer[Any, Any], partitions: list[TopicPartition]) -> None:
-        """Called before partitions are revoked; they are paused already. The last chance to commit."""
-
-    def on_partitions_lost(self, consumer: Consumer[Any, Any], partitions: list[TopicPartition]) -> None:
-        """Called when partitions may belong to another member already; a commit fails. Calls revoked by default."""
-        self.on_partitions_revoked(consumer, partitions)
-
-
-class CallableListener(ConsumerRebalanceListener):
-    """A listener made from the callables of ``subscribe()``.
-
-    Args:
-        on_assign, on_revoke, on_lost: ``callback(consumer, partitions)``; without *on_lost*, *on_revoke* is called.
-    """
-
-    def __init__(
-        self,
-        *,
-        on_assign: RebalanceCallback | None = None,
-        on_revoke: RebalanceCallback | None = None,
-        on_lost: RebalanceCallback | None = None,
-    ) -> None:
-        self._on_assign = on_assign
-        self._on_revoke = on_revoke
-        self._on_lost = on_lost if on_lost is not None else on_revoke
-
-    def on_partitions_assigned(self, consumer: Consumer[Any, Any], partitions: list[TopicPartition]) -> None:
-        """Call *on_assign*."""
-        self._call("on_assign", self._on_assign, consumer, partitions)
-
-    def on_partitions_revoked(self, consumer: Consumer[Any, Any], partitions: list[TopicPartition]) -> None:
-        """Call *on_revoke*."""
-        self._call("on_revoke", self._on_revoke, consumer, partitions)
-
-    def on_partitions_lost(self, consumer: Consumer[Any, Any], partitions: list[TopicPartition]) -> None:
-        """Call *on_lost*, or *on_revoke* without one."""
-        self._call("on_lost", self._on_lost, consumer, partitions)
-
-    def _call(
-        self,
-        name: str,
-        callback: RebalanceCallback | None,
-        consumer: Consumer,
-        partitions: list[TopicPartition],
-    ) -> None:
-        if callback is not None:
-            check_result_not_async(callback(consumer, partitions), name=name, instead=USE_ASYNC_CONSUMER)
-
-
-def read_listener(
-    listener: object,
-    on_assign: _CallbackT | None,
-    on_revoke: _CallbackT | None,
-    on_lost: _CallbackT | None,
-    *,
-    kinds: tuple[type[_ListenerT], ...],
-) -> tuple[_ListenerT | None, _CallbackT | None]:
-    """Check the listener arguments of subscribe().
-
-    Args:
-        listener: a listener of one of *kinds*; or any other callable, which is *on_assign*, as in confluent_kafka.
-
-    Returns:
-        The listener, and *on_assign*; at most one of them is not None.
-
-    Raises:
-        ConfigError: the listener is of another type or has a misspelt method, a callback cannot be called with
-            (consumer, partitions), or both kinds are given.
-    """
-    names = " or ".join(kind.__name__ for kind in kinds)
-    if isinstance(listener, type):
-        raise ConfigError(f"listener is the class {listener.__name__}; give an instance of it: {listener.__name__}()")
-    if callable(listener) and not isinstance(listener, kinds):
-        if on_assign is not None:
-            raise ConfigError("subscribe() was given on_assign twice: as its second argument, and by name")
-        listener, on_assign = None, cast("_CallbackT", listener)
-    given = [callback for callback in (on_assign, on_revoke, on_lost) if callback is not None]
-    if listener is not None and given:
-        raise ConfigError("give subscribe() a listener or on_assign/on_revoke/on_lost, not both")
-    if listener is not None and not isinstance(listener, kinds):
-        raise ConfigError(f"listener must be a {names}, or a function, got {type(listener).__name__}")
-    if not all(callable(callback) for callback in given):
-        raise ConfigError("on_assign, on_revoke and on_lost must be callables (consumer, partitions)")
-    for name, callback in (("on_assign", on_assign), ("on_revoke", on_revoke), ("on_lost", on_lost)):
-        check_takes(callback, "consumer", "partitions", name=name)
-    if listener is not None:
-        _refuse_misspelt_method(listener, kinds)
-        for name in _LISTENER_METHODS:
-            method = getattr(listener, name, None)
-            check_takes(method, "consumer", "partitions", name=f"{type(listener).__name__}.{name}")
-    return listener, on_assign
-
-
-def _refuse_misspelt_method(listener: object, kinds: tuple[type, ...]) -> None:
-    """A method that would never be called, such as ``on_revoke``, where the one that it was meant to be is missing."""
-    kind = type(listener)
-    for name in dir(kind):
-        if not name.startswith("on_") or name in _LISTENER_METHODS:
-            continue
-        meant = _METHOD_MEANT.get(name[3:].removeprefix("partitions_").removeprefix("partition_"))
-        if meant is None:
-            continue
-        if any(getattr(kind, meant) is getattr(base, meant) for base in kinds):
-            raise ConfigError(f"{kind.__name__}.{name} is never called; did you mean {meant}?")
-
-
-class _Callbacks:
-    """Adapts a listener to `RebalanceCallbacks`: adds the consumer, and passes confluent_kafka's partitions.
-
-    Args:
-        consumer: passed to the listener; a weak reference, so that a dropped consumer can be collected.
-        listener: the user's.
-    """
-
-    def __init__(self, consumer: Consumer[Any, Any], listener: ConsumerRebalanceListener) -> None:
-        self._consumer = weakref.ref(consumer)
-        self._listener = listener
-
-    def assigned(self, partitions: tuple[TopicIdPartition, ...]) -> None:
-        """Call on_partitions_assigned."""
-        self._call("on_partitions_assigned", self._listener.on_partitions_assigned, partitions)
-
-    def revoked(self, partitions: tuple[TopicIdPartition, ...]) -> None:
-        """Call on_partitions_revoked."""
-        self._call("on_partitions_revoked", self._listener.on_partitions_revoked, partitions)
-
-    def lost(self, partitions: tuple[TopicIdPartition, ...]) -> None:
-        """Call on_partitions_lost."""
-        self._call("on_partitions_lost", self._listener.on_partitions_lost, partitions)
-
-    def _call(self, name: str, method: RebalanceCallback, partitions: tuple[TopicIdPartition, ...]) -> None:
-        consumer = self._consumer()
-        assert consumer is not None, "listeners run inside a method of the consumer"
-        check_result_not_async(method(consumer, _named(partitions)), name=name, instead=USE_ASYNC_CONSUMER)
-
-
-def _named(partitions: tuple[TopicIdPartition, ...]) -> list[TopicPartition]:
-    return [public(partition.topic_partition) for partition in partitions]
-
-
-def _abandon(manager: HeartbeatRequestManager, process_id: int, group_id: str, client_id: str) -> None:
-    """Leave without listeners: the consumer was dropped, or the interpreter ends, without close()."""
-    if os.getpid() != process_id:
-        return  # a child of fork(): thread and connections are the parent's
-    log_event(
-        logging.WARNING,
-        LogEvent.NOT_CLOSED,
-        group_id=group_id,
-        client_id=client_id,
-        hint="call close(), or use the consumer in a with statement",
-    )
-    manager.detach(timeout_s=ABANDON_TIMEOUT_S)
+def core_of(consumer: Consumer[K_co, V_co]) -> ConsumerCore[K_co, V_co]:
+    """What *consumer* is made of, for its other faces: `AsyncConsumer` and `transaction`."""
+    return consumer._core

@@ -109,7 +109,7 @@ async def test_consume_waits_for_its_records_and_lets_other_calls_run(broker: Em
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(fill)
             produce("orders", 1, partitions=[0])
-            await until(lambda: len(consumer._ready) == 1)
+            await until(lambda: len(consumer._core.ready) == 1)
             assert await consumer.assignment() == PARTITIONS[:1]
             assert sizes == []
             produce("orders", 1, partitions=[0])
@@ -298,7 +298,7 @@ async def test_nothing_is_read_for_a_task_that_does_not_ask(broker: EmbeddedBrok
         await consumer.subscribe(["orders"])
         assert await consumer.poll() is not None
         await anyio.sleep(0.05)  # time in which it would read ahead
-        assert len(consumer._ready) < 256
+        assert len(consumer._core.ready) < 256
         assert (await consumer.position(PARTITIONS[:1]))[0].offset == 1
 
 

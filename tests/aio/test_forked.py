@@ -80,7 +80,7 @@ async def main():
         if moment == "idle":
             await split()
         if moment == "buffered":
-            assert len(consumer._ready) > 0, "nothing is at hand, so this proves nothing"
+            assert len(consumer._core.ready) > 0, "nothing is at hand, so this proves nothing"
             await split()
         if moment == "reading":
             tasks.start_soon(consumer.poll)

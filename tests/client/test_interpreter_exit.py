@@ -24,7 +24,7 @@ broker.crash()
 
 def look_up_again():  # a name, when no thread can be started any more
     threading.main_thread().join()
-    manager = consumer._manager
+    manager = consumer._core.manager
     seen, tick = manager.failed_lookups, threading.Event()
     while manager.alive and manager.failed_lookups < seen + 3:
         tick.wait(0.01)

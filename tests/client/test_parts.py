@@ -14,7 +14,6 @@ from confluent_kafka import TopicPartition as Public
 from kip848_client import ConsumerRebalanceListener, SubscriptionPattern
 from kip848_client.common.clock import ManualClock
 from kip848_client.common.model import NamedPartition, OffsetAndMetadata, Subscription
-from kip848_client.consumer.consumer import CallableListener, read_listener
 from kip848_client.consumer.group.commit_manager import CommitManager, Offsets
 from kip848_client.consumer.group.translation import (
     assign_positions,
@@ -23,6 +22,7 @@ from kip848_client.consumer.group.translation import (
     read_subscription,
     seek_position,
 )
+from kip848_client.consumer.listeners import CallableListener, read_listener
 from kip848_client.consumer.records.data_plane import (
     OFFSET_BEGINNING,
     OFFSET_END,

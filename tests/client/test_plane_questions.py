@@ -55,7 +55,7 @@ def test_a_question_waits_for_a_leader(broker: EmbeddedBroker, consumer: Consume
         if len(pauses) == 2:
             broker.nodes.start(dead)
 
-    consumer._group.thread.before_wait = pause
+    consumer._core.group.thread.before_wait = pause
     ask(consumer, TopicPartition("orders", 0, 0), 60.0)
 
     assert len(pauses) >= 2

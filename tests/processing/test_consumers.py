@@ -599,7 +599,7 @@ def test_a_close_and_a_cancelled_process_wait_for_the_same_handler(kip848_broker
         await started.wait()
         running.cancel()
         closing = asyncio.create_task(consumer.close())
-        processor = consumer._consumer._processor
+        processor = consumer._core.processor
         assert processor is not None
         held = processor.core._partitions
         await asyncio.to_thread(wait_until, lambda: any(each.draining for each in held.values()), what="close()")

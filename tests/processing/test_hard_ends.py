@@ -190,7 +190,7 @@ def test_a_record_that_waits_for_a_worker_does_not_time_out(kip848_broker: Embed
     def step() -> None:
         for number in range(1, 7):
             wait_until(lambda number=number: began[0] == number, what="the next handler has begun")  # type: ignore[misc]
-            processor = consumer._processor
+            processor = consumer._core.processor
             assert processor is not None
             running.append(len(processor.core.running()))
             go_on.release()
@@ -332,7 +332,7 @@ def test_an_end_repeats_nothing_where_little_metadata_is_allowed(kind: type, all
 
     def end(consumer: Any) -> None:
         assert stuck.wait(60)
-        core = (consumer if kind is Consumer else consumer._consumer)._processor.core
+        core = consumer._core.processor.core
         wait_until(lambda: core.metadata_limit.asks is None, what="the limit is known")
         wait_until(
             lambda: all(work.items[0].offset % 10 == 0 for work in core.running()), what="nothing more may start"
@@ -388,7 +388,7 @@ def test_other_partitions_are_read_while_one_waits_for_its_handler(kip848_broker
                 seen[0] += 1
 
         def draining() -> bool:
-            processor = consumer._consumer._processor
+            processor = consumer._core.processor
             return processor is not None and any(each.draining for each in processor.core._partitions.values())
 
         def other() -> None:
@@ -514,7 +514,7 @@ def test_commits_go_on_while_a_revocation_waits_for_a_handler(
                 joining.poll(0.05)
 
     def draining() -> set[int]:
-        processor = (consumer if kind is Consumer else consumer._consumer)._processor
+        processor = consumer._core.processor
         return {name.partition for name, each in processor.core._partitions.items() if each.draining}
 
     processing = threading.Thread(target=run if kind is Consumer else partial(asyncio.run, run_async()))
@@ -569,7 +569,7 @@ def test_commits_go_on_while_the_end_waits_for_a_handler(kip848_broker: Embedded
                 await consumer.process(fail_async, grace_s=600)
 
     def stopping() -> bool:
-        processor = (consumer if kind is Consumer else consumer._consumer)._processor
+        processor = consumer._core.processor
         return processor is not None and processor.core.stopping
 
     processing = threading.Thread(target=run if kind is Consumer else partial(asyncio.run, run_async()))
@@ -596,8 +596,8 @@ def test_an_event_loop_that_was_blocked_is_no_end(kip848_broker: EmbeddedBroker)
             async def handle(message: Any) -> None:
                 calls.append(message.offset())
                 if calls.count(1) == 1 and message.offset() == 1:
-                    first = consumer._consumer._group.view.member_epoch
-                    wait_until(lambda: consumer._consumer._group.view.member_epoch != first, what="it is lost")
+                    first = consumer._core.group.view.member_epoch
+                    wait_until(lambda: consumer._core.group.view.member_epoch != first, what="it is lost")
                 elif calls.count(1) == 2:
                     consumer.hand_over()
 
@@ -633,7 +633,7 @@ def test_a_second_ctrl_c_ends_the_wait_and_commits_what_is_done(kip848_broker: E
     assert main is not None
 
     def handle(message: Any) -> None:
-        processor = consumer._processor
+        processor = consumer._core.processor
         assert processor is not None
         if message.offset() == 1:
             wait_until(lambda: processor.status().done == 1, what="the first record is done")

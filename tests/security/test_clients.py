@@ -170,7 +170,7 @@ def test_a_wrong_password_is_fatal_and_named_but_not_shown(
     assert "refused user 'alice'" in str(told[0])
     assert mechanism in str(told[0])
     with pytest.raises(RuntimeError, match="closed"):
-        consumer._fetcher.plane.list_topics()  # librdkafka tries no more either
+        consumer._core.fetcher.plane.list_topics()  # librdkafka tries no more either
     tried = len(broker.requests.of("SaslAuthenticate"))
     with pytest.raises(AuthenticationError):
         consumer.poll(0.1)
@@ -215,7 +215,7 @@ def test_no_secret_is_in_any_log_journal_metric_or_repr(
                 conf |= {"group.id": "g", "debug": "security,broker,protocol", "logger": logging.getLogger("rdkafka")}
                 with Consumer(conf, journal=journal) as consumer:
                     consumer.subscribe(["orders"])
-                    written += [repr(consumer), repr(consumer._config), repr(consumer._group)]
+                    written += [repr(consumer), repr(consumer._core.config), repr(consumer._core.group)]
 
                     def has_come_to_an_end(consumer: Consumer = consumer, said: list[str] = said) -> bool:
                         try:

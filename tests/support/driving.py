@@ -167,7 +167,7 @@ class DrivenConsumer(HearingListener):
 
     def vanish(self) -> None:
         """End the heartbeats as a crash would: no leave, no commit, nothing closed."""
-        self.raw._manager.stop(timeout_s=5)
+        self.raw._core.manager.stop(timeout_s=5)
 
     def hear(self, kind: Kind, partitions: list[PublicPartition]) -> None:
         """Write a call down."""

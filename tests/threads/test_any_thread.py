@@ -446,10 +446,10 @@ def test_what_was_buffered_before_a_process_was_stopped_waits_for_a_heartbeat(br
         wait_until(lambda: consumer.poll(0.2))
         wait_until(lambda: consumer.state is MemberState.STABLE)
         held = broker.faults.on("ConsumerGroupHeartbeat", hold())
-        consumer._manager.lease_ns = lambda: lease_ns() + 60_000_000_000  # it was stopped for a minute
+        consumer._core.manager.lease_ns = lambda: lease_ns() + 60_000_000_000  # it was stopped for a minute
         if way == "poll":  # the heartbeat thread wakes up as soon as the one that polls
-            consumer._manager.report(Tick())
-            wait_until(lambda: consumer._manager.resumed_ms is not None)
+            consumer._core.manager.report(Tick())
+            wait_until(lambda: consumer._core.manager.resumed_ms is not None)
         assert not (consumer.poll(0.1) if way == "poll" else consumer.consume(1, 0.1))
         held.release()
         wait_until(lambda: consumer.poll(0.2) if way == "poll" else consumer.consume(1, 0.2))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from kip848_client.common.model import NamedPartition, OffsetAndMetadata, describe_partitions
 from kip848_client.consumer.processing.callbacks import OnPartitions, ProcessingCallbacks
@@ -20,45 +19,12 @@ from kip848_client.errors import (
 from kip848_client.member.processing.work import ProcessingStatus
 
 if TYPE_CHECKING:
-    from kip848_client.config.consumer import ConsumerConfig
-    from kip848_client.consumer.group.group_member import GroupMember
+    from kip848_client.consumer.core import ConsumerCore
     from kip848_client.consumer.processing.driver import Driver
-    from kip848_client.consumer.records.deserializers import Deserializers
-    from kip848_client.consumer.records.fetcher import Fetcher
-    from kip848_client.network.ownership import OneThread
 
 _COMMIT_INTERVAL_MS: Final = 5_000
 _COMMIT_TIMEOUT_S: Final = 10.0
 Offsets = Mapping[NamedPartition, OffsetAndMetadata]
-
-
-class ProcessedConsumer(Protocol):
-    """The parts of a `Consumer` that its ``process()`` uses."""
-
-    _config: ConsumerConfig
-    _group: GroupMember
-    _gate: OneThread
-    _fetcher: Fetcher
-    _ready: deque[Any]
-    _values: Deserializers | None
-    _processor: Driver | None
-    _processor_reads: bool
-
-    def _read(self, num_messages: int, timeout: float | None) -> list[Any]:
-        """Read what is at hand, else the first record."""
-        ...
-
-    def group_metadata(self) -> bytes:
-        """See `Consumer.group_metadata`."""
-        ...
-
-    def committed(self, partitions: list[TopicPartition], timeout: float | None = None) -> list[TopicPartition]:
-        """See `Consumer.committed`."""
-        ...
-
-    def lag(self) -> dict[TopicPartition, int]:
-        """See `Consumer.lag`."""
-        ...
 
 
 def _figures(status: Callable[[], ProcessingStatus]) -> dict[str, Callable[[], float]]:
@@ -83,9 +49,9 @@ def _figures(status: Callable[[], ProcessingStatus]) -> dict[str, Callable[[], f
 class ConsumerAccess:
     """A consumer, as its ``process()`` uses it."""
 
-    def __init__(self, consumer: ProcessedConsumer) -> None:
-        self._consumer: Final = consumer
-        config = consumer._config
+    def __init__(self, core: ConsumerCore[Any, Any]) -> None:
+        self._core: Final = core
+        config = core.config
         self.group_id: Final = config.group_id
         self.client_id: Final = config.client_id
         self.commit_interval_s: Final = (config.auto_commit_interval_ms or _COMMIT_INTERVAL_MS) / 1000
@@ -102,15 +68,15 @@ class ConsumerAccess:
         Raises:
             IllegalStateError: it processes already, or nothing is subscribed or assigned.
         """
-        consumer = self._consumer
-        group = consumer._group
-        if consumer._processor is not None:
+        core = self._core
+        group = core.group
+        if core.processor is not None:
             raise IllegalStateError("process() runs already; one at a time")
         group.check_usable()
         if not group.wants_records:
             raise IllegalStateError("nothing is subscribed or assigned: process() would wait for ever; subscribe first")
-        consumer._processor = processor
-        values = consumer._values
+        core.processor = processor
+        values = core.values
         if values is not None:
             values.originals = processor.originals
         group.thread.stored = dict
@@ -126,47 +92,47 @@ class ConsumerAccess:
                 listeners.callbacks = own.inner
             if values is not None:
                 values.originals = None
-            consumer._processor = None
+            core.processor = None
 
     def over(self) -> bool:
         """Whether no records will come any more."""
-        group = self._consumer._group
+        group = self._core.group
         return group.closed or group.handed_over or group.thread.closing
 
     def ending(self) -> bool:
         """Whether it is to leave soon. From any thread."""
-        return self._consumer._group.hand_over_wanted or self._consumer._group.thread.closing
+        return self._core.group.hand_over_wanted or self._core.group.thread.closing
 
     @property
     def leaves_by_s(self) -> float:
         """When handlers have to end because of hand_over(), by the monotonic clock; infinite without one."""
-        return self._consumer._group.leaves_by_s
+        return self._core.group.leaves_by_s
 
     @property
     def closed(self) -> bool:
         """Whether the consumer has left and takes no calls."""
-        return self._consumer._group.closed
+        return self._core.group.closed
 
     def assigned(self) -> list[NamedPartition]:
         """The present partitions."""
-        return sorted(self._consumer._group.assigned)
+        return sorted(self._core.group.assigned)
 
     def caught_up(self) -> bool:
         """Whether all partitions are read to their ends, as of their last fetches."""
-        consumer = self._consumer
-        view, manual = consumer._group.view, consumer._group.manual
+        core = self._core
+        view, manual = core.group.view, core.group.manual
         if not manual and (view.member_epoch <= 0 or view.news_expected or view.awaiting_app):
             return False
         try:
-            lags = consumer.lag()
+            lags = core.lag()
         except Kip848Error:  # it is not known now
             return False
         return len(lags) == len(self.assigned()) and not any(lags.values())
 
     def positions(self, names: Collection[NamedPartition]) -> dict[NamedPartition, int]:
         """Where partitions are read next, of those that are known to be read."""
-        with self._consumer._gate:
-            positions = self._consumer._fetcher.positions(names)
+        with self._core.gate:
+            positions = self._core.fetcher.positions(names)
         return {name: position.offset for name, position in positions.items() if position.offset >= 0}
 
     def consume(self, count: int, timeout_s: float, *, bytes_max: int) -> list[Message]:
@@ -175,17 +141,18 @@ class ConsumerAccess:
         Args:
             bytes_max: of keys and values; only the last record may exceed it.
         """
-        consumer = self._consumer
-        consumer._processor_reads, consumer._fetcher.bytes_max = True, bytes_max
+        core = self._core
+        core.processor_reads, core.fetcher.bytes_max = True, bytes_max
         try:
-            return consumer._read(count, timeout_s)
+            found: list[Any] = core.read(count, timeout_s)
+            return found
         finally:
-            consumer._processor_reads, consumer._fetcher.bytes_max = False, None
+            core.processor_reads, core.fetcher.bytes_max = False, None
 
     def consume_meanwhile(self, count: int, *, bytes_max: int) -> list[Message]:
         """In the middle of a revocation: records at hand of the other partitions. Errors are left to the next call."""
-        consumer = self._consumer
-        fetcher, ready, values = consumer._fetcher, consumer._ready, consumer._values
+        core = self._core
+        fetcher, ready, values = core.fetcher, core.ready, core.values
         if not ready:
             outer, fetcher.bytes_max = fetcher.bytes_max, bytes_max
             try:
@@ -194,7 +161,7 @@ class ConsumerAccess:
             finally:
                 fetcher.bytes_max = outer
             fetcher.on_the_way = False
-        fetcher.keep_readable(consumer._group.view.readable)
+        fetcher.keep_readable(core.group.view.readable)
         taken: list[Message] = []
         while ready and len(taken) < count and not fetcher.eventful:
             try:
@@ -208,22 +175,22 @@ class ConsumerAccess:
 
     def skip(self, message: Message) -> None:
         """Go on behind a record that a deserializer refused."""
-        ready = self._consumer._ready
+        ready = self._core.ready
         if ready and ready[0].offset() == message.offset() and ready[0].partition() == message.partition():
             del ready[0]
 
     def pause(self, partitions: Collection[NamedPartition]) -> None:
         """Return no records of them."""
-        with self._consumer._gate:
-            self._consumer._fetcher.pause(self._here(partitions))
+        with self._core.gate:
+            self._core.fetcher.pause(self._here(partitions))
 
     def resume(self, partitions: Collection[NamedPartition]) -> None:
         """Return records of them again."""
-        with self._consumer._gate:
-            self._consumer._fetcher.resume(self._here(partitions))
+        with self._core.gate:
+            self._core.fetcher.resume(self._here(partitions))
 
     def _here(self, partitions: Collection[NamedPartition]) -> list[NamedPartition]:
-        assigned = self._consumer._group.assigned
+        assigned = self._core.group.assigned
         return [name for name in partitions if name in assigned]
 
     def committed(self, names: Collection[NamedPartition], *, insist: bool = False) -> list[TopicPartition]:
@@ -234,7 +201,7 @@ class ConsumerAccess:
         """
         while True:
             try:
-                return self._consumer.committed([TopicPartition(*name) for name in names])
+                return self._core.committed([TopicPartition(*name) for name in names])
             except RequestTimeoutError:
                 if insist and self.ending():
                     raise
@@ -247,17 +214,17 @@ class ConsumerAccess:
         Raises:
             Kip848Error: it was refused, or not answered in time.
         """
-        with self._consumer._gate:
-            self._consumer._group.commit_sync(dict(offsets), timeout_ms=int(_COMMIT_TIMEOUT_S * 1000))
+        with self._core.gate:
+            self._core.group.commit_sync(dict(offsets), timeout_ms=int(_COMMIT_TIMEOUT_S * 1000))
 
     def commit_later(self, offsets: Offsets, on_end: Callable[[Kip848Error | None], object]) -> None:
         """Commit and go on; *on_end* is called on the consumer's thread, in a later call."""
-        with self._consumer._gate:
-            self._consumer._group.commit_async(dict(offsets), lambda error, _: on_end(error))
+        with self._core.gate:
+            self._core.group.commit_async(dict(offsets), lambda error, _: on_end(error))
 
     def serve_commits(self) -> None:
         """Call the *on_end* of commits that have ended: what other calls do, too."""
-        self._consumer._group.thread.run_commit_callbacks()
+        self._core.group.thread.run_commit_callbacks()
 
     def group_metadata(self, names: Collection[NamedPartition]) -> bytes:
         """The member and its epoch, for a transaction with offsets of *names*.
@@ -265,21 +232,21 @@ class ConsumerAccess:
         Raises:
             TransactionAbortedError: the member has lost some.
         """
-        metadata = self._consumer.group_metadata()
-        if lost := self._consumer._group.lost(names):
+        metadata = self._core.group_metadata()
+        if lost := self._core.group.lost(names):
             raise TransactionAbortedError(f"{describe_partitions(lost)} were lost")
         return metadata
 
     def go_back(self, low_marks: Mapping[NamedPartition, int]) -> None:
         """Set positions to what is not done, for who reads next."""
-        consumer = self._consumer
-        with consumer._gate:
+        core = self._core
+        with core.gate:
             for name in self._here(low_marks):
                 place, position = internal(TopicPartition(*name)), OffsetAndMetadata(low_marks[name])
-                if not consumer._fetcher.seek(place, position):
-                    consumer._group.seek(place, position)
-                consumer._fetcher.origins.committed({place: position})
+                if not core.fetcher.seek(place, position):
+                    core.group.seek(place, position)
+                core.fetcher.origins.committed({place: position})
 
     def wake(self) -> None:
         """End a wait for records early; from any thread."""
-        self._consumer._group.thread.wake()
+        self._core.group.thread.wake()

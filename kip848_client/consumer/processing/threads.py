@@ -11,13 +11,13 @@ from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExec
 from contextvars import copy_context
 from functools import partial
 from multiprocessing.reduction import ForkingPickler
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
 from kip848_client.common.callables import check_finished
 from kip848_client.common.model import NamedPartition, OffsetAndMetadata
-from kip848_client.consumer.processing.access import ConsumerAccess, ProcessedConsumer
+from kip848_client.consumer.processing.access import ConsumerAccess
 from kip848_client.consumer.processing.daemon_threads import DaemonThreads
 from kip848_client.consumer.processing.driver import CANCELLED_GRACE_S, DRAIN_SLICE_S, LAST_TRANSACTIONS, Driver, now_ms
 from kip848_client.consumer.processing.record_copy import RecordCopy
@@ -33,6 +33,9 @@ from kip848_client.errors import (
 )
 from kip848_client.member.processing.settings import ProcessSettings
 from kip848_client.member.processing.work import ATTEMPT, HANDLING, ProcessingAttempt, Work
+
+if TYPE_CHECKING:
+    from kip848_client.consumer.core import ConsumerCore
 
 _RETURN_DONE: Final = "give a function that returns when its work is done, or use AsyncConsumer for an async one"
 
@@ -51,12 +54,12 @@ class ThreadProcessor(Driver):
 
     def __init__(
         self,
-        consumer: ProcessedConsumer,
+        core: ConsumerCore[Any, Any],
         handler: Callable[..., object],
         settings: ProcessSettings,
         executor: Executor | None,
     ) -> None:
-        self._access: Final = ConsumerAccess(consumer)
+        self._access: Final = ConsumerAccess(core)
         settings = _within(settings, executor)
         super().__init__(settings, group_id=self._access.group_id, client_id=self._access.client_id, cancellable=False)
         self._handler: Final = handler

@@ -108,7 +108,7 @@ def test_a_rebalance_ends_the_wait_of_consume_with_what_has_come(make_consumer: 
 
     with ThreadPoolExecutor() as pool:
         batch = pool.submit(first.raw.consume, 100, TIMEOUT_S)
-        wait_until(lambda: len(first.raw._ready) == 4)
+        wait_until(lambda: len(first.raw._core.ready) == 4)
         drive(second.subscribe("orders"), until=batch.done)
 
     read = [key(message) for message in batch.result()]
@@ -121,12 +121,12 @@ def test_a_rebalance_ends_the_wait_of_consume_with_what_has_come(make_consumer: 
 def test_hand_over_ends_the_wait_of_consume_with_what_has_come(make_consumer: MakeConsumer, produce: Produce) -> None:
     """SIGTERM comes in the middle of a long wait: the records are handled and committed before the end."""
     first, second = make_consumer().subscribe("orders"), make_consumer().subscribe("orders")
-    drive(first, second, until=lambda: [len(one.raw._fetcher.fetched) for one in (first, second)] == [2, 2])
+    drive(first, second, until=lambda: [len(one.raw._core.fetcher.fetched) for one in (first, second)] == [2, 2])
     produce("orders", 1)
 
     with ThreadPoolExecutor() as pool:
         batch = pool.submit(first.raw.consume, 100, TIMEOUT_S)
-        wait_until(lambda: len(first.raw._ready) == 2)
+        wait_until(lambda: len(first.raw._core.ready) == 2)
         first.raw.hand_over()
         drive(second, until=batch.done)
 
@@ -149,10 +149,10 @@ def test_records_that_come_as_the_assignment_changes_are_counted(
 ) -> None:
     """They wait for a look at the assignment, and are handed out then: the next commit has to be behind them."""
     consumer = make_consumer().subscribe("orders")
-    drive(consumer, until=lambda: len(consumer.raw._fetcher.fetched) == 4)
+    drive(consumer, until=lambda: len(consumer.raw._core.fetcher.fetched) == 4)
     consumer.raw.poll(0.3)  # until it is at rest
     produce("orders", 1)
-    fetcher, manager = consumer.raw._fetcher, consumer.raw._manager
+    fetcher, manager = consumer.raw._core.fetcher, consumer.raw._core.manager
     plane = fetcher.plane
     came = [plane.consume(1, 30.0)[0] for _ in range(4)]
 

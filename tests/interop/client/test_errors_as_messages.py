@@ -83,7 +83,7 @@ def test_a_fatal_error_comes_again_without_a_busy_loop(broker: EmbeddedBroker, m
 def test_a_late_poll_is_told_by_a_message(make_consumer: MakeConsumer) -> None:
     """The most frequent error of consumers."""
     consumer = make_consumer(errors_as_messages=True, max_poll_interval_ms=100).subscribe("orders").raw
-    wait_until(lambda: consumer.state.name == "UNJOINED" and consumer._group.thread.idle is False)
+    wait_until(lambda: consumer.state.name == "UNJOINED" and consumer._core.group.thread.idle is False)
     error = error_of(first_error(consumer))
     assert error.code() == KafkaError._MAX_POLL_EXCEEDED
     assert isinstance(error.exception, MaxPollExceededError)

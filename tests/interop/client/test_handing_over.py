@@ -97,7 +97,7 @@ def test_a_signal_handler_that_closes_ends_the_poll_that_it_interrupts(
     """confluent_kafka's RuntimeError "Consumer closed" came out of poll(), which no handler of exceptions expects."""
     consumer = make_consumer().raw
     consumer.subscribe(["orders"])
-    fetcher = consumer._fetcher
+    fetcher = consumer._core.fetcher
     read = fetcher.read
 
     def interrupted(count: int, **how: Any) -> Any:

@@ -122,7 +122,7 @@ def test_what_was_committed_by_hand_is_not_repeated(
     broker.topics.create("one", partitions=1)
     produce("one", 3)
     consumer = make_consumer(enable_auto_commit=True).subscribe("one")
-    fetcher = consumer.raw._fetcher
+    fetcher = consumer.raw._core.fetcher
     done = 0
     while done < 3:
         message = consumer.raw.poll(1.0)

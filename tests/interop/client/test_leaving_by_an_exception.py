@@ -169,7 +169,7 @@ def test_a_second_exception_on_the_way_out_commits_nothing_and_still_closes(
         raise KeyboardInterrupt
 
     def body(consumer: Consumer) -> None:
-        monkeypatch.setattr(consumer._fetcher, "unprocessed", fail)
+        monkeypatch.setattr(consumer._core.fetcher, "unprocessed", fail)
         iterate(consumer)
 
     with pytest.raises(KeyboardInterrupt):

@@ -63,11 +63,11 @@ def test_after_fork_the_prefetch_buffer_is_not_handed_out_twice(
     produce("orders", 50)
     consumer = make_consumer().subscribe("orders")
     assert consumer.raw.poll(10.0) is not None
-    assert consumer.raw._ready, "nothing is prefetched, so this test proves nothing"
+    assert consumer.raw._core.ready, "nothing is prefetched, so this test proves nothing"
 
-    consumer.raw._gate.owner = -1  # what the hook after fork() does in the child
+    consumer.raw._core.gate.owner = -1  # what the hook after fork() does in the child
     with pytest.raises(ForkedProcessError):
         consumer.raw.poll(0)
-    del consumer.raw._gate.owner
+    del consumer.raw._core.gate.owner
 
     assert consumer.raw.poll(0) is not None

@@ -368,7 +368,7 @@ def test_without_a_listener_one_poll_is_a_whole_run(broker: EmbeddedBroker, make
         consumer.poll(0.02)
     for partitions in (5, 6):
         broker.topics.add_partitions("orders", partitions)
-        wait_until(lambda: consumer._group.view.poll_wanted)
+        wait_until(lambda: consumer._core.group.view.poll_wanted)
         consumer.poll(0)
 
         def settled(group: GroupSnapshot, count: int = partitions) -> bool:

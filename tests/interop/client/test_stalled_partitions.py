@@ -187,7 +187,8 @@ def test_silent_partitions_cost_one_request(broker: EmbeddedBroker, closing: Cal
 
     def looked() -> bool:
         poll_for(consumer, clock, seconds=1)
-        return bool(consumer._stalls._still) and all(each.asked_idle for each in consumer._stalls._still.values())
+        still = consumer._core.stalls._still
+        return bool(still) and all(each.asked_idle for each in still.values())
 
     wait_until(looked)
     ours = broker.requests.of("Fetch", when=lambda request: request.version <= 12)

@@ -101,7 +101,7 @@ def test_operators_see_who_stands_by(
     assert health.live
     assert health.standing_by_s is not None
     assert "standby.began" in caplog.text
-    drive(owner, standby, until=lambda: "orders" in standby.raw._fetcher._warm, what="a warm data plane")
+    drive(owner, standby, until=lambda: "orders" in standby.raw._core.fetcher._warm, what="a warm data plane")
 
     owner.raw.close()
     drive(standby, until=lambda: len(standby.partitions) == 4)
