@@ -677,7 +677,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
 
 def behind(consumer: AsyncConsumer[Any, Any]) -> tuple[ConsumerCore[Any, Any], OwnerThread]:
     """What *consumer* is made of, and the thread that may touch it."""
-    return consumer._core, consumer._thread
+    return consumer._core, consumer._thread  # noqa: SLF001  users need not see them
 
 
 AsyncRebalanceCallback: TypeAlias = "Callable[[AsyncConsumer[Any, Any], list[TopicPartition]], object]"

@@ -983,4 +983,4 @@ class Consumer(Generic[K_co, V_co]):
 
 def core_of(consumer: Consumer[K_co, V_co]) -> ConsumerCore[K_co, V_co]:
     """What *consumer* is made of, for its other faces: `AsyncConsumer` and `transaction`."""
-    return consumer._core
+    return consumer._core  # noqa: SLF001  users need not see it

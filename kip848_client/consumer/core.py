@@ -158,7 +158,7 @@ class ConsumerCore(Generic[K_co, V_co]):
         self._told_of_seeks_ms = -_SEEKS_TOLD_EVERY_MS
         if self.config.auto_commit_interval_ms is not None:
             me = weakref.ref(self)
-            self.manager.progress = lambda: consumer._progress() if (consumer := me()) is not None else None
+            self.manager.progress = lambda: core.progress() if (core := me()) is not None else None
             self.manager.progress_every_s = max(0.1, self.config.auto_commit_interval_ms / 1_000)
         self._presence: Final = self.group.thread.presence
         self.health: Final = HealthProbe(self.group, max_poll_interval_ms=self.config.max_poll_interval_ms)
@@ -555,7 +555,7 @@ class ConsumerCore(Generic[K_co, V_co]):
         thread = self.group.thread
         return thread.committable() if thread.stored is not None else self.between_reads(thread.committable)
 
-    def _progress(self) -> AppProgressed | None:
+    def progress(self) -> AppProgressed | None:
         """How far the application is, without what it has in hand (heartbeat thread); None while it is being read."""
         if self.processor is not None:
             return None

@@ -172,24 +172,26 @@ class ForkGuard:
     _living: ClassVar[weakref.WeakSet[ForkGuard]] = weakref.WeakSet()
 
     def __init__(self, gate: OneThread, *, leaked: tuple[object, ...]) -> None:
-        self._gate = gate
-        self._leaked = leaked
+        self.gate: Final = gate
+        self.leaked: Final = leaked
         ForkGuard._living.add(self)
 
     @staticmethod
-    def _before() -> None:
+    def before_fork() -> None:
+        """Make ready what the child needs, if it will have consumers."""
         if ForkGuard._living:
             import ctypes  # noqa: F401  here, where no other thread can hold the lock of this import
 
     @staticmethod
-    def _in_child() -> None:
+    def in_child() -> None:
+        """Close the gates, and keep what leaks."""
         import ctypes  # known already
 
         for guard in list(ForkGuard._living):
-            guard._gate.owner = FORKED
-            for item in guard._leaked:
+            guard.gate.owner = FORKED
+            for item in guard.leaked:
                 ctypes.pythonapi.Py_IncRef(ctypes.py_object(item))
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=ForkGuard._before, after_in_child=ForkGuard._in_child)
+    os.register_at_fork(before=ForkGuard.before_fork, after_in_child=ForkGuard.in_child)

@@ -70,4 +70,4 @@ class Parser(argparse.ArgumentParser):
 def declare_when_given(command: argparse.ArgumentParser, declare: Declare) -> None:
     """Have *declare* add the options of a command if it is given, so that others do not import what it imports."""
     assert isinstance(command, Parser)
-    command._declare = declare
+    command._declare = declare  # noqa: SLF001  argparse makes it

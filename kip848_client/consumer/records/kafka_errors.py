@@ -40,7 +40,7 @@ def _code_of(exception: Kip848Error) -> int:
     return exception.librdkafka_code
 
 
-Kip848Error._describe = staticmethod(describe_error)
+Kip848Error._describe = staticmethod(describe_error)  # noqa: SLF001  its class may not load librdkafka
 if not issubclass(Kip848Error, KafkaException):
     # A base class that is known later: inheriting at once would load librdkafka into every process that only needs
     # the errors, such as a Spark worker or a simulation.

@@ -138,7 +138,7 @@ class GroupCoordinator:
             rng=rng,
             assignors={name: assignors[name] for name in config.consumer_assignors},
             offsets_only=ClassicGroup,
-            others=lambda: (each._state for each in others() if each is not self),
+            others=lambda: (each._state for each in others() if each is not self),  # noqa: SLF001  of its own class
         )
         self._kinds = self._state.part(Kinds)
         self._kinds.register(kinds)

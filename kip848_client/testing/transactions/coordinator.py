@@ -128,8 +128,8 @@ class TransactionCoordinator:
         if known is None:
             forgotten = None
             everyone = [self, *(each for each in self._others() if each is not self)]
-            if sum(len(each._transactions) for each in everyone) >= self._ids_max:
-                idle = [found for each in everyone if (found := each._longest_idle()) is not None]
+            if sum(len(each._transactions) for each in everyone) >= self._ids_max:  # noqa: SLF001  of its own class
+                idle = [found for each in everyone if (found := each._longest_idle()) is not None]  # noqa: SLF001
                 if not idle:
                     return Outcome(ErrorCode.POLICY_VIOLATION)
                 oldest = min(idle, key=lambda found: (found.updated_ms, found.producer_id))

@@ -90,7 +90,7 @@ class History:
 
 def _restored(lines: tuple[str, ...], counts: dict[str, int]) -> History:
     history = History()
-    history._rendered = lines
+    history._rendered = lines  # noqa: SLF001  pickle calls a function, and no method
     history.counts.update(counts)
     return history
 
