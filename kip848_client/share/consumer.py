@@ -194,8 +194,10 @@ class ShareConsumer(Generic[K_co, V_co]):
             timeout_s: seconds; 60 if None, negative waits for ever.
 
         Returns:
-            Each partition of which something was said: None if it was confirmed; a `BrokerError` if it was refused
-            (INVALID_RECORD_STATE: a lock had ended); another error if the answer was lost, so that it may count or not.
+            Each partition of which something was said since the commit() before: None if all was confirmed; a
+            `BrokerError` if it was refused (INVALID_RECORD_STATE: a lock had ended); another error if the answer was
+            lost, so that it may count or not. The threads of a consumer share these results; the callback has them by
+            record.
 
         Raises:
             RequestTimeoutError: the time was over before all was answered.

@@ -77,7 +77,7 @@ class ShareCore:
         self.processor: object = None
         """The ``process()`` that runs, which reads and acknowledges by itself."""
         self._values: Final[Deserializers | None] = deserializers_of(self.config.connections)
-        self._returned: list[AcquiredRecord] = []
+        self._returned: dict[AcquiredRecord, None] = {}
         """What the last poll() returned and nobody has acknowledged."""
         self._failure: DeserializationError | None = None
         self._last_commit_id = 0
@@ -143,9 +143,9 @@ class ShareCore:
             self.accept_returned()
             return
         with self.host.lock:
-            self._returned = [held for held in self._returned if self.has(held)]
+            self._returned = {held: None for held in self._returned if self.has(held)}
             if self._returned:
-                first = self._returned[0]
+                first = next(iter(self._returned))
                 raise IllegalStateError(
                     f"{len(self._returned)} records of the last poll() were not acknowledged, the first is "
                     f"{first.topic}-{first.partition[1]} offset {first.offset}; with "
@@ -177,7 +177,8 @@ class ShareCore:
             self.raise_error()
             reader = self.host.reader
             taken = reader.take(count, now_ms=self.clock.now_ms())
-            self._returned += taken
+            if self.processor is None:
+                self._returned.update(dict.fromkeys(taken))
             if taken:  # in this step: the other thread would acquire as much once more, for nobody
                 reader.room = 0 if self.processor is None else max(0, reader.room - len(taken))
         if not taken:
@@ -219,7 +220,8 @@ class ShareCore:
         if records:
             with self.host.lock:
                 self.host.reader.held.put_back(records)
-                self._returned = [held for held in self._returned if held not in records]
+                for held in records:
+                    self._returned.pop(held, None)
 
     # --- acknowledging
 
@@ -252,7 +254,8 @@ class ShareCore:
 
     def has(self, held: AcquiredRecord) -> bool:
         """Whether a record that was handed out is still ours, as far as this member knows."""
-        return self.host.reader.held.out.get((held.partition, held.offset)) is held
+        known = self.host.reader.held.out.get((held.partition, held.offset)) is held
+        return known and held.lock_until_ms > self.clock.now_ms()
 
     def say(self, held: AcquiredRecord, word: AcknowledgeType) -> bool:
         """Say *word* of a record, if it is still ours."""
@@ -260,16 +263,20 @@ class ShareCore:
             if not self.has(held):
                 return False
             self.host.reader.acknowledge(held.partition, held.offset, word)
+            if word is not AcknowledgeType.RENEW:
+                self._returned.pop(held, None)
         self.host.wake()
         return True
 
     def accept_returned(self) -> None:
-        """Accept what the last poll() returned and nobody has acknowledged."""
+        """Accept what the last poll() returned and nobody has acknowledged; refused if its lock has ended meanwhile."""
         with self.host.lock:
-            returned, self._returned = self._returned, []
+            returned, self._returned = self._returned, {}
             for held in returned:
                 if self.has(held):
                     self.host.reader.acknowledge(held.partition, held.offset, AcknowledgeType.ACCEPT)
+                else:
+                    self.host.reader.too_late(held, AcknowledgeType.ACCEPT)
         if returned:
             self.host.wake()
 
@@ -310,7 +317,9 @@ class ShareCore:
         """Nobody waits for it any more."""
         with self.host.lock:
             self.host.reader.abandon(commit_id)
-            self.host.commits.pop(commit_id, None)
+            ended = self.host.commits.pop(commit_id, None)
+            if ended is not None:  # the call was cancelled before it took this
+                self.host.reader.keep_untold(ended.results)
 
     def set_callback(self, callback: AcknowledgementCallback | None) -> None:
         """Have *callback* told of outcomes by `tell_outcomes`."""

@@ -105,8 +105,6 @@ class ShareHost:
         """Held while a core is used."""
         self.outcomes: Final[deque[Outcome]] = deque()
         """Outcomes that the application has not been told of."""
-        self.lost: Final[deque[LocksLost]] = deque()
-        """Locks that ended while the application had the records."""
         self.commits: Final[dict[int, CommitEnded]] = {}
         """Commits that have ended, until their callers take them."""
         self.error: Kip848Error | None = None
@@ -295,8 +293,6 @@ class ShareHost:
                             records=len(each.offsets),
                             error=str(each.error),
                         )
-                case LocksLost():
-                    self.lost.append(each)
                 case CommitEnded():
                     self.commits[each.commit_id] = each
                 case ReaderFailed(error):
@@ -310,7 +306,7 @@ class ShareHost:
                 case LeaderRefuses(node_id, error):
                     self._failed(error)
                     self._log(logging.WARNING, LogEvent.SHARE_LEADER_REFUSES, node_id=node_id, error=str(error))
-                case ShareSend() | FindLeaders():
+                case ShareSend() | FindLeaders() | LocksLost():
                     pass
                 case _:
                     assert_never(each)

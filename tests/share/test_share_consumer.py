@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kip848_client import AcknowledgeType, BrokerError, ConfigError, EmbeddedBroker, IllegalStateError, ShareConsumer
+from kip848_client.common.clock import SystemClock
 from kip848_client.errors import FatalGroupError
 from kip848_client.testing import lose_reply
 from tests.support.waiting import SOON_S, wait_until
@@ -19,6 +20,15 @@ def broker() -> Iterator[EmbeddedBroker]:
     with EmbeddedBroker({"mails": 1}) as made:
         made.groups.set_config("g", {"share.auto.offset.reset": "earliest"})
         yield made
+
+
+class FastForward(SystemClock):
+    """The machine's clock, and what a test adds to it."""
+
+    ahead_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.ahead_ms
 
 
 def share_consumer(broker: EmbeddedBroker, **settings: Any) -> ShareConsumer[Any, Any]:
@@ -71,6 +81,19 @@ def test_implicitly_the_next_poll_accepts(broker: EmbeddedBroker) -> None:
         assert [message.value() for message in queue.poll(SOON_S)] == [b"a"]
         queue.poll(0)
         broker.shares.wait_for("g", lambda partitions: partitions[0].unfinished == 0)
+
+
+def test_implicitly_a_commit_tells_that_a_lock_had_ended(broker: EmbeddedBroker) -> None:
+    """An empty result looks as if all was well, and another worker does the job again."""
+    broker.produce("mails", "a")
+    clock = FastForward()
+    with ShareConsumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "g"}, clock=clock) as queue:
+        queue.subscribe(["mails"])
+        queue.poll(SOON_S)
+        clock.ahead_ms = 60_000
+        (error,) = queue.commit().values()
+        assert isinstance(error, BrokerError)
+        assert "INVALID_RECORD_STATE" in str(error)
 
 
 def test_a_block_that_raises_gives_back_what_it_had(broker: EmbeddedBroker) -> None:

@@ -286,6 +286,37 @@ def test_r340_a_commit_without_anything_to_say_ends_at_once() -> None:
     assert driver.told(CommitEnded) == [CommitEnded(1, {})]
 
 
+def accepted_and_answered() -> Driver:
+    driver = Driver()
+    driver.acquire([b"a"])
+    (parked,) = driver.told(ShareSend)
+    driver.reader.room = 0
+    driver.answer(parked, records([]))
+    driver.reader.take(1, now_ms=0)
+    driver.reader.acknowledge(P0, 0, AcknowledgeType.ACCEPT)
+    driver.answer(driver.sent(), acknowledged())
+    return driver
+
+
+def test_r340_a_commit_tells_what_was_answered_before_it_once() -> None:
+    """The answer may be faster than the thread that calls commit(): the result would be empty by chance."""
+    driver = accepted_and_answered()
+    for commit_id, results in ((1, {P0: None}), (2, {})):
+        driver.reader.commit(commit_id, deadline_ms=60_000)
+        driver.advance()
+        assert driver.told(CommitEnded) == [CommitEnded(commit_id, results)]
+
+
+def test_r340_a_commit_tells_what_an_abandoned_one_would_have_told() -> None:
+    """A call that is cancelled would take the error with it."""
+    driver = accepted_and_answered()
+    driver.reader.commit(1, deadline_ms=60_000)
+    driver.reader.abandon(1)
+    driver.reader.commit(2, deadline_ms=60_000)
+    driver.advance()
+    assert driver.told(CommitEnded) == [CommitEnded(2, {P0: None})]
+
+
 def test_r340_a_commit_does_not_wait_for_gaps() -> None:
     """commit() would hang until its time is over whenever a marker of a transaction was read."""
     driver = Driver()

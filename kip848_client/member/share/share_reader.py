@@ -186,6 +186,8 @@ class ShareReader:
         self._finding = False
         self._find_backoff: Final = self._new_backoff()
         self._commits: Final[dict[int, _Commit]] = {}
+        self._untold: dict[IdPartition, Kip848Error | None] = {}
+        """What became of what was said since the last commit, for the next one: the first error of each partition."""
         self._effects: list[ReaderEffect] = []
         self._surfaced: dict[object, int] = {}
         self._closing_until_ms: int | None = None
@@ -228,7 +230,10 @@ class ShareReader:
         return self.held.say(partition, offset, int(word)) is not None
 
     def commit(self, commit_id: int, *, deadline_ms: int) -> None:
-        """Tell with `CommitEnded` when the outcomes of all that was said so far are known."""
+        """Tell with `CommitEnded` when the outcomes of all that was said so far are known.
+
+        R340: what was answered before this call belongs to it as well: nothing tells a program when that happens.
+        """
         waits: defaultdict[IdPartition, set[int]] = defaultdict(set)
         told = [flight.said for flight in self._flights.values()]
         told += [self.held.said(node_id) for node_id in self.held.nodes_with_said]
@@ -237,11 +242,24 @@ class ShareReader:
                 spoken = {offset for offset, word in words.items() if word}
                 if spoken:  # of gaps nobody is told
                     waits[partition] |= spoken
-        self._commits[commit_id] = _Commit(commit_id, deadline_ms, dict(waits), {})
+        results, self._untold = self._untold, {}
+        self._commits[commit_id] = _Commit(commit_id, deadline_ms, dict(waits), results)
 
     def abandon(self, commit_id: int) -> None:
-        """Nobody waits for this commit any more."""
-        self._commits.pop(commit_id, None)
+        """Nobody waits for this commit any more: the next one tells what it would have told."""
+        commit = self._commits.pop(commit_id, None)
+        if commit is not None:
+            self.keep_untold(commit.results)
+
+    def keep_untold(self, results: Mapping[IdPartition, Kip848Error | None]) -> None:
+        """Have the next commit tell these: nobody was told of them."""
+        for partition, error in results.items():
+            self._untold[partition] = self._untold.get(partition) or error
+
+    def too_late(self, held: AcquiredRecord, word: AcknowledgeType) -> None:
+        """Tell as refused what would be said of a record whose lock has ended while the application had it."""
+        text = "its lock had ended before this was said: another member may have it"
+        self._outcomes({held.partition: {held.offset: int(word)}}, error_for_code(ErrorCode.INVALID_RECORD_STATE, text))
 
     def close(self, *, deadline_ms: int) -> None:
         """Say what is to be said, give back everything else, and close the sessions; `ReaderClosed` tells the end."""
@@ -530,12 +548,16 @@ class ShareReader:
                 self.counts.confirmed(spoken.values())
             else:
                 self.counts.not_acknowledged += len(spoken)
+            untold = set(spoken)
             for commit in self._commits.values():
                 waits = commit.open.get(partition)
                 if waits is None or waits.isdisjoint(spoken):
                     continue
+                untold -= waits
                 waits.difference_update(spoken)
                 commit.results[partition] = commit.results.get(partition) or error
+            if untold:
+                self.keep_untold({partition: error})
 
     def _end_commits(self) -> None:
         for commit in list(self._commits.values()):
@@ -543,6 +565,8 @@ class ShareReader:
             late = waits and self._due(commit.deadline_ms)
             if not waits or late:
                 del self._commits[commit.commit_id]
+                if late:
+                    self.keep_untold(commit.results)
                 self._effects.append(CommitEnded(commit.commit_id, commit.results, timed_out=late))
 
     def _expire(self) -> None:
