@@ -165,11 +165,11 @@ class AsyncShareConsumer(Generic[K_co, V_co]):
 
     async def __aiter__(self) -> AsyncIterator[ShareMessage[K_co, V_co]]:
         """Yield records for ever, each accepted (implicitly) once the next one is asked for; ends after close()."""
-        while not self._core.closed:
+        while True:
             try:
                 found = await self.consume(1)
             except IllegalStateError:
-                if self._core.host.closing:
+                if self._core.closed:
                     return
                 raise
             for message in found:

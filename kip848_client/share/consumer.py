@@ -143,11 +143,11 @@ class ShareConsumer(Generic[K_co, V_co]):
 
     def __iter__(self) -> Iterator[ShareMessage[K_co, V_co]]:
         """Yield records for ever, each accepted (implicitly) once the next one is asked for; ends after close()."""
-        while not self._core.closed:
+        while True:
             try:
                 found = self.consume(1, 1.0)
             except IllegalStateError:
-                if self._core.host.closing:  # by another thread, meanwhile
+                if self._core.closed:
                     return
                 raise
             yield from found

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from kip848_client import AcknowledgeType, BrokerError, ConfigError, EmbeddedBroker, IllegalStateError, ShareConsumer
-from kip848_client.common.clock import SystemClock
 from kip848_client.errors import FatalGroupError
 from kip848_client.testing import lose_reply
+from tests.share.fast_forward import FastForward
 from tests.support.waiting import SOON_S, wait_until
 
 
@@ -20,15 +20,6 @@ def broker() -> Iterator[EmbeddedBroker]:
     with EmbeddedBroker({"mails": 1}) as made:
         made.groups.set_config("g", {"share.auto.offset.reset": "earliest"})
         yield made
-
-
-class FastForward(SystemClock):
-    """The machine's clock, and what a test adds to it."""
-
-    ahead_ms = 0
-
-    def now_ms(self) -> int:
-        return super().now_ms() + self.ahead_ms
 
 
 def share_consumer(broker: EmbeddedBroker, **settings: Any) -> ShareConsumer[Any, Any]:
@@ -129,11 +120,11 @@ def test_a_record_that_is_not_with_us_any_more_cannot_be_acknowledged(broker: Em
 
 def test_a_renewed_record_stays_with_its_worker(broker: EmbeddedBroker) -> None:
     """A job that takes longer than its lock would be done twice."""
-    broker.groups.set_config("g", {"share.record.lock.duration.ms": "1000", "share.auto.offset.reset": "earliest"})
+    broker.groups.set_config("g", {"share.record.lock.duration.ms": "45000", "share.auto.offset.reset": "earliest"})
     broker.produce("mails", "a")
     with explicit(broker) as queue:
         (message,) = queue.poll(SOON_S)
-        assert queue.acquisition_lock_timeout_ms() == 1000
+        assert queue.acquisition_lock_timeout_ms() == 45_000
         queue.acknowledge(message, AcknowledgeType.RENEW)
         assert list(queue.commit().values()) == [None]
         queue.acknowledge(message)

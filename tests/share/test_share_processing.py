@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Self
 
@@ -12,7 +11,9 @@ import pytest
 import tenacity
 
 from kip848_client import AsyncShareConsumer, EmbeddedBroker, IllegalStateError, Reject, ShareConsumer
+from kip848_client.common.clock import Clock
 from kip848_client.testing import RecordState, SharePartitionSnapshot
+from tests.share.fast_forward import FastForward
 from tests.support.waiting import SOON_S, wait_until
 
 Handler = Callable[[Any], object]
@@ -21,15 +22,18 @@ Handler = Callable[[Any], object]
 @pytest.fixture
 def broker() -> Iterator[EmbeddedBroker]:
     with EmbeddedBroker({"mails": 1}) as made:
-        made.groups.set_config("g", {"share.auto.offset.reset": "earliest", "share.record.lock.duration.ms": "1000"})
+        made.groups.set_config("g", {"share.auto.offset.reset": "earliest"})
         yield made
 
 
 class Running:
     """A consumer whose ``process()`` runs in a thread until the test is over."""
 
-    def __init__(self, broker: EmbeddedBroker, handler: Handler, *, backend: str, **arguments: Any) -> None:
+    def __init__(
+        self, broker: EmbeddedBroker, handler: Handler, *, backend: str, clock: Clock | None = None, **arguments: Any
+    ) -> None:
         self._conf = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g"}
+        self._clock = clock
         self._handler, self._backend, self._arguments = handler, backend, arguments
         self.consumer: ShareConsumer[Any, Any] | AsyncShareConsumer[Any, Any] | None = None
         self.error: BaseException | None = None
@@ -38,7 +42,7 @@ class Running:
     def _run(self) -> None:
         try:
             if self._backend == "threads":
-                with ShareConsumer(self._conf) as self.consumer:
+                with ShareConsumer(self._conf, clock=self._clock) as self.consumer:
                     self.consumer.subscribe(["mails"])
                     self.consumer.process(self._handler, **self._arguments)
             else:
@@ -52,7 +56,7 @@ class Running:
             if isinstance(found, Awaitable):
                 await found
 
-        async with AsyncShareConsumer(self._conf) as self.consumer:
+        async with AsyncShareConsumer(self._conf, clock=self._clock) as self.consumer:
             await self.consumer.subscribe(["mails"])
             await self.consumer.process(handle, **self._arguments)
 
@@ -148,27 +152,33 @@ def test_retries_stay_within_one_delivery(broker: EmbeddedBroker, backend: str) 
 
 
 @pytest.mark.parametrize("backend", ["threads", "asyncio"])
-def test_a_lock_is_renewed_while_the_handler_runs(broker: EmbeddedBroker, backend: str) -> None:
-    """A job that takes three lock times would be done by several workers at once."""
+def test_a_lock_is_renewed_while_the_handler_runs(backend: str) -> None:
+    """A job that takes several lock times would be done by several workers at once."""
     counts: list[int] = []
     go_on = threading.Event()
+    hour_ms, clock = 3_600_000, FastForward()
 
     def handle(message: Any) -> Any:
         counts.append(message.delivery_count())
-        return go_on.wait(SOON_S) and None if backend == "threads" else anyio.to_thread.run_sync(go_on.wait, SOON_S)
+        return go_on.wait() and None if backend == "threads" else anyio.to_thread.run_sync(go_on.wait)
 
-    broker.produce("mails", "a")
-    with Running(broker, handle, backend=backend) as running:
-
-        def renewals() -> int:
-            assert running.consumer is not None
-            status = running.consumer.processing_status()
-            return 0 if status is None else status.renewed
-
-        wait_until(lambda: renewals() >= 4)  # 0.67 s each, of a lock of one second
-        go_on.set()
-        broker.shares.wait_for("g", all_done)
+    with EmbeddedBroker({"mails": 1}, config={"group.share.max.record.lock.duration.ms": hour_ms}) as broker:
+        hour = {"share.record.lock.duration.ms": str(hour_ms)}
+        broker.groups.set_config("g", {"share.auto.offset.reset": "earliest", **hour})
+        broker.produce("mails", "a")
+        with Running(broker, handle, backend=backend, clock=clock) as running:
+            wait_until(lambda: counts)
+            for number in range(1, 5):
+                clock.ahead_ms += hour_ms * 3 // 4
+                wait_until(lambda: confirmed_renewals(running) == number, what=f"renewal {number}")  # noqa: B023
+            go_on.set()
+            broker.shares.wait_for("g", all_done)
     assert counts == [1]
+
+
+def confirmed_renewals(running: Running) -> int:
+    assert running.consumer is not None
+    return running.consumer._core.host.reader.counts.renewed
 
 
 def test_a_task_that_takes_too_long_is_cancelled_and_its_record_released(broker: EmbeddedBroker) -> None:
@@ -269,15 +279,21 @@ def test_poll_is_refused_while_process_runs(broker: EmbeddedBroker) -> None:
 
 def test_close_from_another_thread_lets_process_end_first(broker: EmbeddedBroker) -> None:
     """What a handler has nearly done would be done again."""
-    began = threading.Event()
+    began, go_on = threading.Event(), threading.Event()
 
     def handle(_: Any) -> None:
         began.set()
-        time.sleep(0.1)  # a handler that takes a while
+        go_on.wait()
 
     broker.produce("mails", "a")
     with Running(broker, handle, backend="threads") as running:
         assert began.wait(SOON_S)
         assert isinstance(running.consumer, ShareConsumer)
-        running.consumer.close()
+        closer = threading.Thread(target=running.consumer.close)
+        closer.start()
+        processor = running.consumer._processor
+        assert processor is not None
+        wait_until(lambda: processor.stopping)
+        go_on.set()
+        closer.join(SOON_S)
         broker.shares.wait_for("g", all_done)
