@@ -67,6 +67,11 @@ class ShareConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_poll_records: int
 
 
+def share_consumer_takes(key: str) -> bool:
+    """Whether a share consumer has a setting of this name."""
+    return key in _OWN or key in _SHARED or key.startswith(_SECURITY)
+
+
 def parse_share_config(conf: Mapping[str, ConfigValue]) -> ShareConfig:
     """Check the configuration of a share consumer.
 
@@ -77,7 +82,7 @@ def parse_share_config(conf: Mapping[str, ConfigValue]) -> ShareConfig:
     for key in reader.conf:
         if key in _OF_GROUPS:
             reader.refuse(f"{key} is not a setting of a share consumer; use {_OF_GROUPS[key]}", None)
-        elif key not in _OWN and key not in _SHARED and not key.startswith(_SECURITY):
+        elif not share_consumer_takes(key):
             near = difflib.get_close_matches(key, [*_OWN, *_SHARED], n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
             reader.refuse(f"{key} is not a setting of a share consumer{hint}", None)

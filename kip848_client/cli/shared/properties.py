@@ -18,6 +18,7 @@ from kip848_client.config.assignors import OWN_ASSIGNOR_KEYS
 from kip848_client.config.consumer import CLASSIC_KEYS, ONLY_OWN_KEYS, nearest_key
 from kip848_client.config.java_names import JAVA_NAMES, translated
 from kip848_client.errors import ConfigError
+from kip848_client.share.config import share_consumer_takes
 
 BOOTSTRAP_VARIABLE: Final = "KIP848_BOOTSTRAP"
 CONFIG_VARIABLE: Final = "KIP848_CONFIG"
@@ -59,7 +60,7 @@ _NAMES: Final = {
     "max.in.flight": "max.in.flight.requests.per.connection",
 }
 """Other name -> librdkafka's first name."""
-Role: TypeAlias = Literal["client", "member", "producer"]
+Role: TypeAlias = Literal["client", "member", "queue", "producer"]
 MISSPELT: Final = 0.9
 """How similar to a known key an unknown one is a mistake; a file may also have properties of producers."""
 
@@ -87,8 +88,8 @@ def read_properties(
     """The properties of a client, with ``bootstrap.servers``. A property has one name, whichever the user wrote.
 
     Args:
-        role: ``member`` joins a group, ``producer`` writes records; what is only for one of them is left out of files
-            for the others.
+        role: ``member`` joins a group, ``queue`` a share group, ``producer`` writes records; what is only for one of
+            them is left out of files for the others.
         options: properties that the command's own options stand for; they win over files, and ``-X`` over them.
 
     Raises:
@@ -144,7 +145,8 @@ def _read_file(path: Path, source: str, role: Role) -> dict[str, str]:
     ignored = _OF_APPLICATIONS if role == "member" else _OF_APPLICATIONS | _OF_MEMBERS
     found = read_property_file(path, source=source, sections=sections)
     try:
-        return _in_one_spelling({key: value for key, value in found.items() if key not in ignored})
+        found = _in_one_spelling({key: value for key, value in found.items() if key not in ignored})
+        return {key: value for key, value in found.items() if role != "queue" or share_consumer_takes(key)}
     except ConfigError as error:
         raise ConfigError(f"{source} {path}: {error}") from error
 

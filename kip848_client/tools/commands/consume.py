@@ -7,9 +7,11 @@
     kip848 consume '^orders-.*' --from PT1H --until 2026-01-31T12:00:00Z --bootstrap 127.0.0.1:9092
     kip848 consume orders --value-as avro --registry http://127.0.0.1:8081 --bootstrap 127.0.0.1:9092
     kip848 consume orders payments --bootstrap 127.0.0.1:9092 --group billing --json --max 100
+    kip848 consume mails --bootstrap 127.0.0.1:9092 --group mailers --share --acknowledge release
 
 With ``--group`` it is a full member: it shares the partitions, commits the printed records, and leaves at the end;
-rebalances are told on stderr. Ctrl-C and SIGTERM end it cleanly.
+rebalances are told on stderr. With ``--share``, too, it is a worker of a queue, and acknowledges the printed records.
+Ctrl-C and SIGTERM end it cleanly.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from kip848_client.cli.shared.options import request_timeout
 from kip848_client.cli.shared.properties import add_client_arguments, read_properties
@@ -36,7 +38,7 @@ from kip848_client.tools.records.places import WHERE, Place, place
 from kip848_client.tools.records.spelling import FORMAT_FIELDS, JSON_FIELDS, speller
 
 if TYPE_CHECKING:
-    from kip848_client import Consumer
+    from kip848_client import Consumer, Message
     from kip848_client.admin.topics import IsolationLevel
 
 BATCH_RECORDS: Final = 500
@@ -49,6 +51,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = f"{JSON_FIELDS} {FORMAT_FIELDS}"
     parser.add_argument("topics", metavar="TOPIC", nargs="+", help="a topic; '^...' is a pattern in RE2 syntax")
     parser.add_argument("--group", metavar="GROUP", help="the group to join; else partitions are read without a group")
+    parser.add_argument("--share", action="store_true", help="the group is a share group: the topic is a queue")
+    parser.add_argument(
+        "--acknowledge",
+        choices=("accept", "release", "reject"),
+        help="with --share: what becomes of printed records: they are done (accept, the default), others get them "
+        "(release: print once what is there, give it back, and end), or nobody gets them any more (reject)",
+    )
     parser.add_argument("--from-beginning", action="store_true", help="without a committed offset start at the oldest")
     parser.add_argument(
         "--from",
@@ -86,11 +95,12 @@ def run(arguments: argparse.Namespace) -> int:
         raise ConfigError(f"--max {arguments.max}: at least one record is needed")
     if arguments.group == "":
         raise ConfigError('--group "": name the group, or leave --group out to read without one')
+    _check_share(arguments)
     if arguments.group and arguments.begin is not None:
         _begin_as_group(arguments)
     spell = speller(as_json=arguments.json, text=arguments.format)
     conf = {**consumer_conf(arguments), **deserializers.settings(arguments)}
-    read = _of_group if arguments.group else _of_partitions
+    read = _of_share_group if arguments.share else _of_group if arguments.group else _of_partitions
     printed = 0
     with tell_troubles(), stop_on_signal() as stopped:
         for messages in read(arguments, conf, stopped):
@@ -114,16 +124,67 @@ def _begin_as_group(arguments: argparse.Namespace) -> None:
     arguments.from_beginning = arguments.begin.at == "earliest"
 
 
-def _of_group(arguments: argparse.Namespace, conf: dict[str, Any], stopped: threading.Event) -> Iterator[list[Any]]:
-    """Records that the group gives to this member. It commits them when more are asked for, or none are left."""
-    from kip848_client import Consumer  # here, so that the options can be listed without loading librdkafka
+def _check_share(arguments: argparse.Namespace) -> None:
+    if not arguments.share:
+        if arguments.acknowledge is not None:
+            raise ConfigError("--acknowledge is for share groups: give --share, too")
+        return
+    if not arguments.group:
+        raise ConfigError("--share: name the share group with --group")
+    if arguments.begin is not None or arguments.from_beginning:
+        raise ConfigError(
+            "--from: where a share group begins is a setting of the group, share.auto.offset.reset; to move it: "
+            f"kip848 groups reset-offsets {arguments.group} --help"
+        )
 
+
+def _refuse_places(arguments: argparse.Namespace) -> None:
     for name, given in (
         ("--until", arguments.until),
         ("--partition", arguments.partition),
     ):
         if given is not None:
             raise ConfigError(f"{name} is for reading without a group; a group has its own offsets and partitions")
+
+
+def _of_share_group(
+    arguments: argparse.Namespace, conf: dict[str, Any], stopped: threading.Event
+) -> Iterator[list[Any]]:
+    """Records that this member acquires. They are acknowledged when more are asked for, or none are left."""
+    from kip848_client import AcknowledgeType, IllegalStateError, ShareConsumer  # here, as below
+    from kip848_client.consumer.records.deserializers import Deserializers
+
+    _refuse_places(arguments)
+    word = AcknowledgeType[(arguments.acknowledge or "accept").upper()]
+    # Not with the consumer, which rejects what it cannot read: a wrong --value-as would empty the queue.
+    opened = Deserializers(
+        key=conf.pop("key.deserializer", None), value=conf.pop("value.deserializer", None), on_error=None
+    )
+    left = arguments.max
+    with ShareConsumer(conf) as consumer:
+        consumer.subscribe(arguments.topics)
+        while not stopped.is_set() and left != 0:
+            messages = consumer.consume(BATCH_RECORDS if left is None else min(BATCH_RECORDS, left), POLL_S)
+            if not messages:
+                continue
+            for message in messages:
+                opened.open(cast("Message", message))  # it has the methods that are used
+            yield messages
+            for message in messages:
+                try:
+                    consumer.acknowledge(message, word)
+                except IllegalStateError as error:
+                    print(f"% {printable(str(error))}", file=sys.stderr, flush=True)
+            if word is AcknowledgeType.RELEASE:
+                return  # it would get the same again until their deliveries are used up
+            left = None if left is None else left - len(messages)
+
+
+def _of_group(arguments: argparse.Namespace, conf: dict[str, Any], stopped: threading.Event) -> Iterator[list[Any]]:
+    """Records that the group gives to this member. It commits them when more are asked for, or none are left."""
+    from kip848_client import Consumer  # here, so that the options can be listed without loading librdkafka
+
+    _refuse_places(arguments)
     left = arguments.max
     with Consumer(conf) as consumer:
         subscribe(consumer, arguments.topics, quiet=arguments.quiet)
@@ -166,6 +227,13 @@ def consumer_conf(arguments: argparse.Namespace) -> dict[str, str]:
         ConfigError: a property without ``=``, or a file that cannot be read.
     """
     options = {"group.id": arguments.group or "kip848-consume"}  # without a group it is only a name
+    if arguments.share:
+        return {
+            "client.id": "kip848-consume",
+            "share.acquire.mode": "record_limit",  # each one more that it gave back would count as a delivery
+            **read_properties(arguments, role="queue", options=options),
+            "share.acknowledgement.mode": "explicit",
+        }
     if arguments.from_beginning:
         options["auto.offset.reset"] = "earliest"
     return {

@@ -16,11 +16,12 @@ from kip848_client.errors import ConfigError
 
 JSON_FIELDS: Final = (
     "With --json each record is one object on a line: topic, partition, offset, timestamp_ms, key, value, headers (a "
-    'list of pairs). Bytes that are not UTF-8 are {"base64": "..."}.'
+    'list of pairs), of a share group delivery_count. Bytes that are not UTF-8 are {"base64": "..."}.'
 )
 FORMAT_FIELDS: Final = (
     r"TEXT of --format may have %t topic, %p partition, %o offset, %T timestamp in ms, %k key, %s value, "
-    r"%K and %S their lengths in bytes (-1: none), %h headers, %%, \n, \t, \r and \\, as in kcat."
+    r"%K and %S their lengths in bytes (-1: none), %h headers, %%, \n, \t, \r and \\, as in kcat; "
+    "of a share group also %d, which delivery it is."
 )
 _FIELD: Final = re.compile(r"%(.)|\\(.)|([^%\\]+)|(.)", re.DOTALL)
 _ESCAPES: Final = {"n": b"\n", "t": b"\t", "r": b"\r", "\\": b"\\"}
@@ -64,6 +65,7 @@ def spell_value(message: Any) -> bytes:
 def spell_json(message: Any) -> bytes:
     """The record as one JSON object. Bytes that are not UTF-8 come as ``{"base64": "..."}``."""
     kind, timestamp_ms = message.timestamp()
+    delivery = getattr(message, "delivery_count", None)
     return to_json(
         {
             "topic": message.topic(),
@@ -74,6 +76,7 @@ def spell_json(message: Any) -> bytes:
             "value": _readable(message.value()),
             "headers": [[name, _readable(value)] for name, value in message.headers() or ()],
         }
+        | ({} if delivery is None else {"delivery_count": delivery()})
     ).encode()
 
 
@@ -123,6 +126,7 @@ _FIELDS: Final[dict[str, Callable[[Any], bytes]]] = {
     "s": lambda message: _bytes(message.value()),
     "S": lambda message: _length(message.value()),
     "h": _headers,
+    "d": lambda message: b"%d" % message.delivery_count() if hasattr(message, "delivery_count") else b"",
 }
 
 
