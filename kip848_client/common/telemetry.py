@@ -224,13 +224,13 @@ class ClientMetrics:
 
     def count(self, name: str, amount: int = 1, *, cause: str | None = None) -> None:
         """Add to the counter *name* of `METRICS` or `WORKER_METRICS`."""
-        if _metrics_imported():
+        if self._instruments is not None or _metrics_imported():
             attributes = self.attributes if cause is None else {**self.attributes, "cause": cause}
             self._own_instruments().counters[name].add(amount, attributes)
 
     def measure(self, name: str, ms: float) -> None:
         """Record a duration in the histogram *name* of `METRICS` or `WORKER_METRICS`."""
-        if _metrics_imported():
+        if self._instruments is not None or _metrics_imported():
             self._own_instruments().histograms[name].record(ms, self.attributes)
 
     def record(self, name: str, value: float, attributes: Mapping[str, str]) -> None:

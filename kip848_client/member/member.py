@@ -328,19 +328,22 @@ class Member:
     def _next_view(self) -> MemberView:
         context = self._context
         phase = context.phase
+        group_wants = self._group.poll_wanted
+        commits_want, positions_only = self._commits.poll_wanted()
+        live_epoch = context.live_epoch
         seen = (
             phase.state,
             self._readable(),
             context.owned,
-            (group_wants := self._group.poll_wanted) or self._commits.poll_wanted,
+            group_wants or commits_want,
             self._group.run is not None or bool(context.listener_calls),
             context.member_id,
-            context.live_epoch,
+            live_epoch,
             self._group.handing_over,
             self._group.expects_partitions or bool(self._positions.under_way),
-            not group_wants and self._commits.positions_only,
+            not group_wants and positions_only,
             context.link is not None,
-            context.instance_id if context.live_epoch != NO_EPOCH else None,
+            context.instance_id if live_epoch != NO_EPOCH else None,
             self._group.standing_by,
         )
         if seen == self._seen:

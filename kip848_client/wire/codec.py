@@ -227,6 +227,6 @@ def _skip_header_tags(data: bytes, position: int) -> int:
         position += 1
         if count > 127:
             count, position = rest_of_tag_count(data, position, count)
-        return skip_tags(data, position, len(data), count)
+        return skip_tags(data, position, len(data), count) if count else position
     except IndexError as failure:
         raise ProtocolError(f"a frame of {len(data)} bytes ends inside its header") from failure

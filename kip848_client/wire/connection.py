@@ -242,7 +242,8 @@ class Connection(asyncio.BufferedProtocol):
     def _begin(
         self, request: Request[Response], version: int, timeout_ms: int, on_end: Callable[[Answer], None]
     ) -> _Pending:
-        self._raise_if_ended()
+        if self._end is not None:
+            raise self._end.failure()
         assert self._transport is not None
         correlation_id = self._next_correlation_id
         payload = encode_request(request, api_version=version, correlation_id=correlation_id, client_id=self._client_id)
@@ -256,10 +257,6 @@ class Connection(asyncio.BufferedProtocol):
         return pending
 
     # --- the end
-
-    def _raise_if_ended(self) -> None:
-        if self._end is not None:
-            raise self._end.failure()
 
     def _finish(self, end: ConnectionEnd) -> None:
         """Nothing is sent or received any more; waiting requests end with the reason. Only the first call counts."""

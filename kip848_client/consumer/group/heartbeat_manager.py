@@ -460,10 +460,10 @@ class HeartbeatRequestManager:
         effects = self._member.step(event, now_ms=self._clock.now_ms())
         self._observer.stepped(self._member.statistics)
         moved = False
-        self._observer.known_as(self._member.view().member_id)
+        view = self._member.view()
+        self._observer.known_as(view.member_id)
         for effect in effects:
             moved = self._perform(effect) or moved
-        view = self._member.view()
         if view.version != self.view.version:
             if (view.member_id, view.member_epoch) != (self.view.member_id, self.view.member_epoch):
                 self._observer.rename(member_id=view.member_id, member_epoch=view.member_epoch)

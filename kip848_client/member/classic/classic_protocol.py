@@ -141,7 +141,7 @@ class ClassicProtocol(GroupPart, RunOwner, RoundOwner, ExitOwner):
     def _run_due(self) -> bool:
         """Whether poll() revokes what a join waits for, or applies an assignment."""
         context = self._context
-        if context.now_ms < self._reconciler.listener_ready_ms:
+        if context.now_ms < self._reconciler.listener_backoff.ready_ms:
             return False
         return context.phase is Phase.REJOIN_DUE or (context.phase is Phase.PENDING and not self._assignors.holds_back)
 
@@ -414,8 +414,8 @@ class ClassicProtocol(GroupPart, RunOwner, RoundOwner, ExitOwner):
         if context.link is not None and self._heartbeats.due():
             self._beat()
         self.exit.advance()
-        if self._reconciler.listener_ready_ms > context.now_ms:
-            context.wake_at(self._reconciler.listener_ready_ms)
+        if self._reconciler.listener_backoff.ready_ms > context.now_ms:
+            context.wake_at(self._reconciler.listener_backoff.ready_ms)
 
     def _beat(self) -> None:
         number, link, sent_ms = self._round.number, self._context.link, self._context.now_ms

@@ -100,14 +100,11 @@ class Heartbeats:
             return False
         # An immediate heartbeat skips the interval, but no heartbeat is sent before the backoff ends.
         due_ms = self._backoff.ready_ms
-        if not self._immediate():
+        context = self._context
+        if not (context.phase is Phase.JOINING or self.ack_due or context.expedite or self._has_news()):
             early_ms = self.early.due_ms()
             due_ms = max(due_ms, self._due_ms if early_ms is None else min(early_ms, self._due_ms))
-        return self._context.due(due_ms)
-
-    def _immediate(self) -> bool:
-        """Whether the next heartbeat skips the interval. `Context.expedite` says which events set it."""
-        return self._context.phase is Phase.JOINING or self.ack_due or self._context.expedite or self._has_news()
+        return context.due(due_ms)
 
     def _has_news(self) -> bool:
         """Whether subscription or assignors have changed since the last heartbeat."""

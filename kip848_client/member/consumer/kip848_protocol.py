@@ -132,7 +132,8 @@ class ConsumerProtocol(GroupPart):
 
     @property
     def standing_by(self) -> bool:
-        return self._membership.standing_by
+        slots = self._membership.slots
+        return slots is not None and slots.standing_by
 
     @property
     def expects_partitions(self) -> bool:

@@ -77,9 +77,7 @@ class Membership(ExitOwner):
         self._may_hold_instance = False
         """A join of ours was, or may have been, accepted: the static slot may be ours."""
         self._instance_freed = False
-        self._slots: Final = (
-            Slots(context, discovery=discovery, heartbeats=heartbeats) if context.config.slots else None
-        )
+        self.slots: Final = Slots(context, discovery=discovery, heartbeats=heartbeats) if context.config.slots else None
         self.release: Final = Release(context, discovery=discovery, heartbeats=heartbeats)
         self.releasing = False
         """A leave releases the slot, and gives it up if no standby takes it, whatever the settings say."""
@@ -117,8 +115,8 @@ class Membership(ExitOwner):
         self._context.epoch = 0
         self._joining_since_ms = self._context.now_ms
         self.release.forget()
-        if self._slots is not None:
-            self._slots.begin()
+        if self.slots is not None:
+            self.slots.begin()
         self._heartbeats.restart(removals=self.exit.removals)
 
     # --- leaving: `ExitOwner`
@@ -129,8 +127,8 @@ class Membership(ExitOwner):
     def send_leave(self, mode: LeaveMode, *, reason: str, on_end: Callable[[object], None]) -> int | Unsent:
         """Send the heartbeat that leaves the group. It carries no reason."""
         del reason
-        if self._slots is not None:
-            self._slots.stop()
+        if self.slots is not None:
+            self.slots.stop()
             if self._context.epoch <= 0 and not self._may_hold_instance and not self._heartbeats.in_flight:
                 return Unsent.NOT_NEEDED  # a standby has no slot
         if mode is LeaveMode.REMAIN_IN_GROUP and self._context.instance_id is None:
@@ -147,11 +145,6 @@ class Membership(ExitOwner):
         wanted = bool(config.slots) and (self.releasing or config.gives_up_slot)
         context = self._context
         return wanted and mode is LeaveMode.DEFAULT and context.epoch > 0 and bool(context.subscription)
-
-    @property
-    def standing_by(self) -> bool:
-        """Whether the member waits for a slot."""
-        return self._slots is not None and self._slots.standing_by
 
     @property
     def _can_be_named(self) -> bool:
@@ -180,7 +173,7 @@ class Membership(ExitOwner):
         """Send the heartbeat if one is due, and end a leave that took too long."""
         if self._context.link is not None:
             if self._heartbeats.due() and (
-                self._slots is None or self._context.phase is not Phase.JOINING or self._slots.may_join()
+                self.slots is None or self._context.phase is not Phase.JOINING or self.slots.may_join()
             ):
                 self._send_heartbeat()
             early = self._heartbeats.early
@@ -190,7 +183,8 @@ class Membership(ExitOwner):
                 and self._discovery.highest_version(ApiKey.CONSUMER_GROUP_DESCRIBE) is not None
             ):
                 early.ask(timeout_ms=self._heartbeats.timeout_ms, target=self._reconciler.target.partitions)
-        self.release.advance()
+        if self.release.watches:
+            self.release.advance()
         self.exit.advance()
 
     def _send_heartbeat(self) -> None:
@@ -241,8 +235,8 @@ class Membership(ExitOwner):
         self._adopt_member_id(response)
         self._may_hold_instance = True
         self._instance_freed = False
-        if self._slots is not None and context.phase is Phase.JOINING:
-            self._slots.taken()
+        if self.slots is not None and context.phase is Phase.JOINING:
+            self.slots.taken()
         self._heartbeats.succeeded(interval_ms=response.heartbeat_interval_ms)
         if context.phase is not Phase.JOINING:
             self.exit.removals = 0
@@ -279,9 +273,9 @@ class Membership(ExitOwner):
         if code == ErrorCode.UNRELEASED_INSTANCE_ID and self._context.phase is Phase.JOINING:
             if self._free_own_instance():
                 return
-            if self._slots is not None:
+            if self.slots is not None:
                 self._may_hold_instance = self._instance_freed = False
-                self._slots.refused()
+                self.slots.refused()
                 self._heartbeats.slot_refused()
                 if self.releasing:
                     self.exit.release()  # a standby came after all, when the member wanted its slot back

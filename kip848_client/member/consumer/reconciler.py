@@ -116,12 +116,12 @@ class Reconciler(Runs):
     def poll_wanted(self) -> bool:
         """Whether the next poll() should start a run."""
         if self._context.phase is Phase.REJOIN_DUE:
-            return self._context.now_ms >= self.listener_ready_ms
+            return self._context.now_ms >= self.listener_backoff.ready_ms
         return (
             self._context.phase is Phase.PENDING
             and not self.hold_back_runs
             and not self._awaits_names
-            and self._context.now_ms >= self.listener_ready_ms
+            and self._context.now_ms >= self.listener_backoff.ready_ms
             and self._resolved != self.current
             and not self._assignors.holds_back
             and not (self._heartbeats.ownership_report_pending and self._adds)
@@ -148,8 +148,8 @@ class Reconciler(Runs):
             self._names.ask()
             if self._awaits_names:
                 self._context.wake_at(self._names_awaited_until_ms)
-        if self.listener_ready_ms > self._context.now_ms:
-            self._context.wake_at(self.listener_ready_ms)
+        if self.listener_backoff.ready_ms > self._context.now_ms:
+            self._context.wake_at(self.listener_backoff.ready_ms)
         if self._context.phase is Phase.PENDING and self._changes_nothing:
             self.current = self._resolved
             self._heartbeats.ack_due = True
@@ -186,7 +186,7 @@ class Reconciler(Runs):
     def polled(self) -> None:
         """poll() began: start a run if one is due."""
         if self._on_revoked is not None and self._context.phase is Phase.REJOIN_DUE and self.run is None:
-            if self._context.now_ms >= self.listener_ready_ms:
+            if self._context.now_ms >= self.listener_backoff.ready_ms:
                 self._begin(
                     Run(
                         partitions=frozenset(),

@@ -260,7 +260,8 @@ class Release:
         self.unwanted: bool = False
         """The last release ended because no standby came, and the slot was not given up."""
         self._gives_up = True
-        self._watches = False
+        self.watches = False
+        """Whether it waits for a standby."""
         self._until_ms = 0
         self._ask_ms = 0
 
@@ -278,29 +279,27 @@ class Release:
         """
         context = self._context
         self._gives_up, self.unwanted = gives_up, False
-        self._slot, self._on_end, self._watches = context.instance_id, on_end, False
+        self._slot, self._on_end, self.watches = context.instance_id, on_end, False
         return self._heartbeats.send_leave(
             epoch=STATIC_LEAVE_EPOCH, on_answer=lambda answer: self._answered(answer.error_code), on_failure=self._end
         )
 
     def forget(self) -> None:
         """The member joins again: its slot is its own."""
-        self._on_end, self._watches, self.unwanted = None, False, False
+        self._on_end, self.watches, self.unwanted = None, False, False
         self._look.forget()
 
     def _answered(self, error_code: int) -> None:
         if error_code:
             self._end(None)  # the member was not in the group any more
             return
-        self._watches = True
+        self.watches = True
         self._until_ms = self._context.now_ms + self._context.config.takeover_wait_ms
         self._ask_ms = self._context.now_ms + WATCH_EVERY_MS
 
     def advance(self) -> None:
-        """Look at the slot, or give it up."""
+        """Look at the slot, or give it up, while it `watches`."""
         context = self._context
-        if not self._watches:
-            return
         if context.due(self._until_ms):
             if self._gives_up:
                 self.give_up()
@@ -327,7 +326,7 @@ class Release:
     def give_up(self) -> None:
         """Leave for good a slot that was released."""
         on_end, slot = self._on_end or ignore_answer, self._slot
-        self._on_end, self._watches, self.unwanted = None, False, False
+        self._on_end, self.watches, self.unwanted = None, False, False
         self._look.forget()
         if self._context.link is None:
             on_end(None)  # the coordinator is away: the session of the slot ends by itself
@@ -335,7 +334,7 @@ class Release:
             self._heartbeats.send_leave(epoch=LEAVE_EPOCH, on_answer=on_end, on_failure=on_end, instance_id=slot)
 
     def _end(self, answer: object) -> None:
-        on_end, self._on_end, self._watches = self._on_end, None, False
+        on_end, self._on_end, self.watches = self._on_end, None, False
         self._look.forget()
         if on_end is not None:
             on_end(answer)

@@ -68,14 +68,10 @@ class Runs(ABC):
         self.reported_unowned: frozenset[TopicIdPartition] = frozenset()
         """Owned, but a heartbeat in flight leaves them out: do not fetch them until it is answered."""
 
-        self._listener_backoff = context.new_backoff()
+        self.listener_backoff = context.new_backoff()
+        """A listener that raised may be called again when it is ready."""
         self._listener_failed = False
         """The last run ended because a listener raised."""
-
-    @property
-    def listener_ready_ms(self) -> int:
-        """When a listener that raised may be called again."""
-        return self._listener_backoff.ready_ms
 
     # --- what a protocol decides
 
@@ -178,13 +174,13 @@ class Runs(ABC):
         """
         self.run = None
         if self._listener_failed:
-            self._listener_backoff.failed(self._context.now_ms)
+            self.listener_backoff.failed(self._context.now_ms)
         self._listener_failed = True
         self._context.move("preparation_failed" if run.revokes_only else "listener_failed")
 
     def _forget_failures(self) -> None:
         self._listener_failed = False
-        self._listener_backoff.reset()
+        self.listener_backoff.reset()
 
     # --- interruption
 

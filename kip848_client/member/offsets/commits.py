@@ -186,23 +186,18 @@ class Commits:
             return False
         return not any(commit.kind in _AUTOMATIC for commit in self._queue)
 
-    @property
-    def poll_wanted(self) -> bool:
-        """Whether the next poll() should bring consumed positions: for an interval commit, or a retry."""
-        return self._interval_over or self._retry_wants_positions
+    def poll_wanted(self) -> tuple[bool, bool]:
+        """Whether the next poll() should bring consumed positions: for an interval commit, or a retry.
 
-    @property
-    def positions_only(self) -> bool:
-        """Whether `poll_wanted` is only for an interval commit, which needs newer positions than the reported ones."""
-        return self._interval_over and not self._retry_wants_positions and not self._is_news(self._context.committable)
+        And whether only for an interval commit, which needs newer positions than the reported ones.
+        """
+        retries = bool(self._queue) and any(commit.wants_positions for commit in self._queue)
+        interval_over = self._interval_over
+        return retries or interval_over, interval_over and not retries and not self._is_news(self._context.committable)
 
     @property
     def _interval_over(self) -> bool:
         return self._due_ms is not None and self._context.now_ms >= self._due_ms and self._interval_allowed()
-
-    @property
-    def _retry_wants_positions(self) -> bool:
-        return bool(self._queue) and any(commit.wants_positions for commit in self._queue)
 
     def polled(self) -> None:
         """poll() began, and positions are fresh: commit them if the interval is over."""
