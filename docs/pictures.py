@@ -25,12 +25,14 @@ IMAGES: Final = ROOT / "docs" / "images"
 BLUE, ORANGE, GREEN, PINK, GREY, RED = "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8a9099", "#b00020"
 STYLE: Final = (
     "text{font:14px system-ui,sans-serif;fill:#1c2024}.title{font-size:17px;font-weight:600}.head{font-weight:600}"
-    ".small{font-size:12px;fill:#555b63}.on{fill:#fff;font-weight:600}.code{font:13px ui-monospace,monospace}"
+    ".small{font-size:12px;fill:#555b63}.code{font:13px ui-monospace,monospace}.paper{fill:#fff}"
+    "@media(prefers-color-scheme:dark){text{fill:#e6e8ea}.small{fill:#a9b0b8}.paper{fill:#1e2129}}"
+    ".on{fill:#fff;font-weight:600}"
 )
 
 
 class Drawing:
-    """An SVG on white, as the site's dark mode expects it."""
+    """An SVG on paper of its own, white or dark as the page around it."""
 
     def __init__(self, width: int, height: int, title: str) -> None:
         self._parts = [
@@ -38,7 +40,7 @@ class Drawing:
             f"<title>{html.escape(title)}</title><style>{STYLE}</style>",
             '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
             f'<path d="M0 0L8 4L0 8z" fill="{GREY}"/></marker></defs>',
-            f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
+            f'<rect width="{width}" height="{height}" class="paper"/>',
         ]
 
     def text(self, x: float, y: float, text: str, kind: str = "", *, anchor: str = "start") -> None:

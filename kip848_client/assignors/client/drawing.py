@@ -44,7 +44,7 @@ def draw_text(before: Holding, after: Holding, *, change: str) -> list[str]:
 
 
 def draw_svg(before: Holding, after: Holding, *, title: str, change: str) -> str:
-    """As one SVG document. A partition keeps the colour of its owner before; what moved has a dark frame."""
+    """As one SVG document, light or dark. A partition keeps the colour of its owner before; what moved is framed."""
     everybody = dict.fromkeys([*before, *after])
     colour = {member: _COLOURS[index % len(_COLOURS)] for index, member in enumerate(everybody)}
     owner = {partition: m for m, held in before.items() for partition in held}
@@ -62,12 +62,12 @@ def draw_svg(before: Holding, after: Holding, *, title: str, change: str) -> str
             for index, name in enumerate(held):
                 line, column = divmod(index, _PER_LINE)
                 left, top = x + _LEFT + column * (_BOX + _GAP), y + line * (_BOX + _GAP)
-                fill = colour[owner[name]] if name in owner else "#ffffff"
-                frame = "#111" if name in moved or name not in owner else "none"
+                fill = f' fill="{colour[owner[name]]}"' if name in owner else ""
+                kind = "moved" if name in moved else "" if name in owner else "moved paper"
                 topic, _, number = name.rpartition("-")
                 parts.append(
                     f'<g><title>{html.escape(name)}</title><rect x="{left}" y="{top}" width="{_BOX}" height="{_BOX}" '
-                    f'rx="4" fill="{fill}" stroke="{frame}" stroke-width="2.5"/><text x="{left + _BOX / 2}" '
+                    f'rx="4"{fill} class="{kind}"/><text x="{left + _BOX / 2}" '
                     f'y="{top + 19}" class="{"new" if name not in owner else "number"}">'
                     f"{html.escape(_label(topic, number, topics))}</text></g>"
                 )
@@ -81,8 +81,10 @@ def draw_svg(before: Holding, after: Holding, *, title: str, change: str) -> str
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {x} {bottom + 34}" width="{x}">',
             "<style>text{font:13px system-ui,sans-serif;fill:#1c2024}.title{font-size:16px;font-weight:600}"
-            ".head{font-weight:600}.number,.new{font-size:11px;text-anchor:middle}.number{fill:#fff}</style>",
-            f'<rect width="{x}" height="{bottom + 34}" fill="#ffffff"/>',
+            ".head{font-weight:600}.paper{fill:#fff}.moved{stroke:#111;stroke-width:2.5}"
+            "@media(prefers-color-scheme:dark){text{fill:#e6e8ea}.paper{fill:#1e2129}.moved{stroke:#fff}}"
+            ".number,.new{font-size:11px;text-anchor:middle}.number{fill:#fff}</style>",
+            f'<rect width="{x}" height="{bottom + 34}" class="paper"/>',
             f'<text x="10" y="26" class="title">{html.escape(title)}</text>',
             *parts,
             f'<text x="10" y="{bottom + 20}">{html.escape(foot)}</text>',
