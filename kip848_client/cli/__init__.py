@@ -36,6 +36,7 @@ COMMANDS: Final[dict[str, str]] = {
     "cli.completion": "let a shell complete commands and options",
     "tools.commands.consume": "print records: as a member of a group, or of any partitions, from and until any place",
     "tools.commands.groups": "list, describe, watch, export and delete groups; show lag, reset offsets",
+    "testing.commands.judge": "whether a broker keeps the rules of KIP-848, one by one",
     "tools.commands.produce": "write records to a topic: arguments, lines or JSON",
     "tools.commands.report": "turn event logs into figures, a page or a picture: who read which partition when",
     "testing.commands.simulate": "play a group with faults on a virtual clock, from one seed or thousands",

@@ -1,9 +1,8 @@
-"""``kip848 judge``: whether a broker keeps the rules of KIP-848, or a client does.
+"""``kip848 judge``: whether a broker keeps the rules of KIP-848.
 
 ::
 
     kip848 judge broker --bootstrap 127.0.0.1:9092
-    kip848 judge client --listen :9092 -- ./my-client
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from kip848_client.cli.shared.parser import declare_when_given
 
 _ACTIONS: Final = {
     "broker": "hold conversations with a broker, and say rule by rule whether it answers as Apache Kafka does",
-    "client": "run a client, and name the first rule of a member that it breaks",
 }
 """Action -> its line in the help. Each is the module `command` in its folder of `kip848_client.testing.judge`."""
 

@@ -28,6 +28,8 @@ PROBE_GROUP: Final = "probe"
 GROUPS: Final = ("g", "h", "", PROBE_GROUP)
 """Every group that a sequence may bring into being. The one without a name is the same for all runs."""
 GROUP_RESOURCE: Final = 32
+SHARE_TOPIC: Final = "s0"
+"""The topic whose records share groups read in conversations."""
 
 
 class MemberView(msgspec.Struct):
@@ -82,10 +84,14 @@ class Side:
         self.port: Final = int(address.rpartition(":")[2])
         self.epoch_offset: dict[str, int] = {}
         """Group -> how far its epochs are ahead of the other side's."""
+        self.sessions: dict[tuple[str, str], int] = {}
+        """Share group and member -> epoch of its share session."""
+        self.last: tuple[Any, Any] | None = None
+        """The last request and its answer."""
         self._shared: Final = shared or Shared()
         self.topic_ids: dict[str, str] = dict(self._shared.topic_ids)
         self._labels: dict[str, str] = {topic_id: topic for topic, topic_id in self.topic_ids.items()}
-        self._prefix: Final = prefix
+        self.prefix: Final = prefix
         self._versions: Final = versions or {}
         self._finds_coordinators: Final = finds_coordinators
         self._coordinators: dict[str, str] = {}
@@ -104,12 +110,12 @@ class Side:
         """Send one request, with defaults for what is not in *fields*, and wait for the answer."""
         key = ApiKey[api.upper()]
         version = min(version, self._versions.get(key, version))
-        group = _group_of(fields) if self._finds_coordinators else None
-        address = self.address if group is None else self._coordinator(group)
-        answer: Any = self.connection(address).ask(message(key, fields), version=version)
-        if group is not None and getattr(answer, "error_code", 0) == ErrorCode.NOT_COORDINATOR:
-            del self._coordinators[group]
-            answer = self.connection(self._coordinator(group)).ask(message(key, fields), version=version)
+        request = message(key, fields)
+        answer: Any = self.connection(self._address_for(key, fields)).ask(request, version=version)
+        if self._finds_coordinators and getattr(answer, "error_code", 0) == ErrorCode.NOT_COORDINATOR:
+            self._coordinators.clear()
+            answer = self.connection(self._address_for(key, fields)).ask(request, version=version)
+        self.last = request, answer
         answered: dict[str, Json] = msgspec.json.decode(msgspec.json.encode(answer))
         return answered
 
@@ -123,6 +129,21 @@ class Side:
         """Forget connections and coordinators: the broker was restarted."""
         self.close()
         self._coordinators.clear()
+
+    def _address_for(self, key: ApiKey, fields: Fields) -> str:
+        """The broker that a request is for."""
+        if not self._finds_coordinators:
+            return self.address
+        match key:
+            case ApiKey.SHARE_FETCH | ApiKey.SHARE_ACKNOWLEDGE:
+                return self._leader(self.topic_name(SHARE_TOPIC))
+            case ApiKey.PRODUCE:
+                return self._leader(fields["topic_data"][0]["name"])
+            case ApiKey.LIST_GROUPS:
+                return self._coordinator(self.group_id("g"))
+            case _:
+                group = _group_of(fields)
+                return self.address if group is None else self._coordinator(group)
 
     def _coordinator(self, group: str) -> str:
         """Address of a group's coordinator; a coordinator that is not available yet is waited for."""
@@ -142,19 +163,26 @@ class Side:
             wait_until(found, SETTLE_TIMEOUT_S, f"{self.name}: a coordinator of {group}")
         return self._coordinators[group]
 
+    def _leader(self, topic: str) -> str:
+        """Address of the leader of a topic's first partition."""
+        version = min(9, self._versions.get(ApiKey.METADATA, 9))
+        answer = self.connection(self.address).call(ApiKey.METADATA, version, topics=[{"name": topic}])
+        leaders = [part.leader_id for found in answer.topics for part in found.partitions if not part.partition_index]
+        return next((f"{node.host}:{node.port}" for node in answer.brokers if node.node_id in leaders), self.address)
+
     # --- names
 
     def group_id(self, group: str) -> str:
         """The id of a group; blank ones are sent as they are."""
-        return f"{self._prefix}{group}" if group.strip() else group
+        return f"{self.prefix}{group}" if group.strip() else group
 
     def topic_name(self, topic: str) -> str:
         """The name of a topic."""
-        return f"{self._shared.prefix if topic in self._shared.topic_ids else self._prefix}{topic}"
+        return f"{self._shared.prefix if topic in self._shared.topic_ids else self.prefix}{topic}"
 
     def pattern(self, regex: str | None) -> str | None:
         """A pattern of topics of this run. A dot of the prefix matches itself, among others."""
-        prefix = self._shared.prefix if self._shared.topic_ids and not self._created else self._prefix
+        prefix = self._shared.prefix if self._shared.topic_ids and not self._created else self.prefix
         return f"{prefix}{regex}" if regex else regex
 
     def topic_id(self, topic: str) -> str:
@@ -168,7 +196,7 @@ class Side:
         for (_, member), view in self._members.items():
             if view.member_id and view.member_id != member:
                 text = text.replace(view.member_id, member)
-        text = text.replace(self._prefix, "")
+        text = text.replace(self.prefix, "")
         return text.replace(self._shared.prefix, "") if self._shared.prefix else text
 
     def call(self, text: str, label: str) -> None:
@@ -258,6 +286,32 @@ class Side:
         if self._created:
             self._delete_topics(*self._created)
 
+    def clear_all(self) -> list[str]:
+        """Remove every group and topic that this side made, whatever its members were told; what could not be."""
+        groups = sorted({self.group_id(group) for group, _ in self._members} | {self.group_id("g")})
+        left = []
+        for group in (group for group in groups if group.startswith(self.prefix)):
+            for (name, _), view in self._members.items():
+                if self.group_id(name) == group and view.member_id:
+                    self._remove(group, view.member_id)
+            (row,) = rows(self.ask("delete_groups", 2, {"groups_names": [group]})["results"])
+            if row["error_code"] not in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND):
+                left.append(f"group {group} ({row['error_code']})")
+        if self._created:
+            self._delete_topics(*self._created)
+        return left
+
+    def _remove(self, group: str, member_id: str) -> None:
+        """Have a member leave, of whichever kind its group is."""
+        gone = {"group_id": group, "member_id": member_id, "member_epoch": -1}
+        for api, version, fields in (
+            ("consumer_group_heartbeat", 1, gone),
+            ("share_group_heartbeat", 1, gone),
+            ("leave_group", 4, {"group_id": group, "members": [{"member_id": member_id}]}),
+        ):
+            if not self._versions or ApiKey[api.upper()] in self._versions:
+                self.ask(api, version, fields)
+
     def await_settings(self) -> None:
         """Wait until the coordinator acts on the settings of groups that were changed so far.
 
@@ -284,17 +338,25 @@ class Side:
         self._await_probe(lambda _: self.view(PROBE_GROUP, "p").assigned == wanted)
 
     def _await_probe(self, is_seen: Callable[[Mapping[str, Json]], bool]) -> None:
-        join = {
-            "group_id": self.group_id(PROBE_GROUP),
-            "member_id": "p",
-            "rebalance_timeout_ms": 60_000,
-            "subscribed_topic_names": sorted({self.topic_name(x.rstrip("'")) for x in self._labels.values()}),
-            "topic_partitions": [],
-        }
+        names = sorted({self.topic_name(x.rstrip("'")) for x in self._labels.values()})
 
         def sees() -> bool:
-            answer = self.ask("consumer_group_heartbeat", 1, join)
-            self.hear_heartbeat(PROBE_GROUP, "p", sent_epoch=0, answer=answer)
+            view = self.view(PROBE_GROUP, "p")
+            answer = self.ask(
+                "consumer_group_heartbeat",
+                1,
+                {
+                    "group_id": self.group_id(PROBE_GROUP),
+                    "member_id": "p",
+                    "member_epoch": view.epoch,
+                    "rebalance_timeout_ms": 60_000,
+                    "subscribed_topic_names": names,
+                    "topic_partitions": write_partitions(view.assigned) if view.epoch else [],
+                },
+            )
+            if answer["error_code"]:
+                view.epoch = JOIN_EPOCH
+            self.hear_heartbeat(PROBE_GROUP, "p", sent_epoch=view.epoch, answer=answer)
             return not answer["error_code"] and is_seen(answer)
 
         wait_until(sees, SETTLE_TIMEOUT_S, f"{self.name}: the coordinator's view of a change")

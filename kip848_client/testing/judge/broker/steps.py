@@ -65,7 +65,15 @@ class Owned(enum.StrEnum):
 
 
 class _Asking(msgspec.Struct, frozen=True):
-    """Each kind has `request`: what *side* must get, in which version; what is not in its fields has its default."""
+    """A request. What is not in the fields of its message has the default of the protocol."""
+
+    def request(self, side: Side) -> Request:
+        """What *side* is sent, and in which version."""
+        raise NotImplementedError
+
+    def shape(self, side: Side, answer: dict[str, Json]) -> dict[str, Json]:
+        """The part of the answer that counts; most of the time all of it."""
+        return answer
 
     def hear(self, side: Side, sent: Mapping[str, Any], answer: Mapping[str, Json]) -> None:
         """Let the member take note of the answer; most requests are not a member's."""
@@ -206,7 +214,8 @@ class Ask(_Asking, frozen=True):
     """A request about groups that needs no member: describe, list, delete.
 
     Args:
-        api: `consumer_group_describe`, `describe_groups`, `list_groups`, `delete_groups` or `find_coordinator`.
+        api: `consumer_group_describe`, `share_group_describe`, `describe_groups`, `list_groups`, `delete_groups` or
+            `find_coordinator`.
         filters: states and types for `list_groups`.
         operations: whether a description shall say what the asker may do.
     """
@@ -220,7 +229,7 @@ class Ask(_Asking, frozen=True):
     def request(self, side: Side) -> Request:
         group_ids = [side.group_id(group) for group in self.groups]
         match self.api:
-            case "consumer_group_describe":
+            case "consumer_group_describe" | "share_group_describe":
                 fields: dict[str, Any] = {"group_ids": group_ids, "include_authorized_operations": self.operations}
             case "describe_groups":
                 fields = {"groups": group_ids, "include_authorized_operations": self.operations}
