@@ -1,7 +1,8 @@
 """Groups without members that commit all the time, so that the log of commits is as busy as that of a large cluster.
 
-``python -m tests.soak.diary.committer BOOTSTRAP COMMITS-A-SECOND``; runs until it is killed. A commit here is a record
-of ``__consumer_offsets``; a request has one for each of `PARTITIONS`. Groups without members have no findings.
+``python -m tests.soak.diary.committer BOOTSTRAP COMMITS-A-SECOND``; runs until it is killed, or ends at once if the
+rate is 0. A commit here is a record of ``__consumer_offsets``; a request has one for each of `PARTITIONS`. Groups
+without members have no findings.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ def commit(bootstrap: str, group_id: str, commits_per_second: float) -> None:
 
 
 def main(bootstrap: str, commits_per_second: float) -> None:
-    """Run all groups."""
-    for group_id in GROUPS:
+    """Run all groups; none if the rate is 0."""
+    for group_id in GROUPS if commits_per_second > 0 else ():
         threading.Thread(target=commit, args=(bootstrap, group_id, commits_per_second / len(GROUPS))).start()
 
 
