@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from kip848_client import Consumer, EmbeddedBroker
 from kip848_client.common.model import NamedPartition
 from kip848_client.errors import ConfigError
-from kip848_client.tools.watching import groups_export
+from kip848_client.tools.watching import groups_follower
 from kip848_client.tools.watching.group_metrics import GroupMetrics, Histogram, by_topic
 from kip848_client.tools.watching.groups_export import Exporter
 from kip848_client.tools.watching.lag_history import EndHistory
@@ -218,7 +218,7 @@ def test_a_group_that_a_transaction_holds_back_is_counted(
     producer.produce("orders", b"open", partition=0)
     producer.flush()
     exporter.catch_up()
-    monkeypatch.setattr(groups_export, "_now_ms", lambda: time.time_ns() // 1_000_000 + STUCK_MS)
+    monkeypatch.setattr(groups_follower, "now_ms", lambda: time.time_ns() // 1_000_000 + STUCK_MS)
     wait_until(lambda: _turn(exporter, "kip848_group_held_back_partitions") == [1])
     producer.abort_transaction()
     wait_until(lambda: _turn(exporter, "kip848_group_held_back_partitions") == [0])

@@ -10,34 +10,20 @@ import argparse
 import contextlib
 import importlib.util
 import sys
-import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeAlias
 
-from kip848_client.admin import Admin
 from kip848_client.cli.shared.properties import read_properties
 from kip848_client.common.model import NamedPartition
 from kip848_client.common.plain_text import printable
-from kip848_client.errors import BrokerError, ConfigError, ErrorCode, Kip848Error
-from kip848_client.tools.recorder import RawRecord, Recorder
-from kip848_client.tools.shared.held_back import held_back, stable_offsets
-from kip848_client.tools.watching.group_metrics import GroupMetrics, GroupTrack, TopicLag, by_topic
-from kip848_client.tools.watching.lag_history import EndHistory
-from kip848_client.tools.watching.offsets_reader import (
-    OffsetsReader,
-    PartitionEnd,
-    TopicIdLookup,
-    exact_names,
-    group_filter,
-)
+from kip848_client.errors import ConfigError
+from kip848_client.tools.watching.group_metrics import GroupTrack, TopicLag, by_topic
+from kip848_client.tools.watching.groups_follower import GroupsFollower, now_ms
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-_TURN_S: Final = 0.2
 _PORT_MAX: Final = 65_535
 _EVERY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - for --listen :PORT only
 
@@ -66,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
         ConfigError: an option is out of range, the address is taken, or prometheus_client is not installed.
         Kip848Error: no broker answers, or reading is not allowed.
     """
-    host, port = _address(arguments.listen)
+    host, port = listen_address(arguments.listen)
     if arguments.groups_max < 1 or not arguments.lag_every > 0:
         raise ConfigError("--groups-max and --lag-every are above 0")
     with Exporter(
@@ -111,32 +97,15 @@ class Exporter:
         by_partition: bool = False,
         timeout_s: float = 10.0,
     ) -> None:
-        if importlib.util.find_spec("prometheus_client") is None:
-            raise ConfigError("kip848 groups export needs prometheus_client: pip install 'kip848_client[export]'")
+        require_prometheus("export", "export")
         from prometheus_client import CollectorRegistry, start_http_server
 
-        patterns = tuple(groups)
-        self._metrics = GroupMetrics(groups_max=groups_max)
-        self._ends = EndHistory()
-        self._lock = threading.Lock()
-        self._lag_every_s, self._lag_due_s = lag_every_s, 0.0
-        self._by_partition = by_partition
-        self._timeout_s = timeout_s
-        self._failures = 0
         with contextlib.ExitStack() as stack:
-            self._admin = stack.enter_context(Admin(conf))
-            self._listed = Counter(
-                (one.type, one.state)
-                for one in self._admin.list_groups(timeout_s=timeout_s).found
-                if group_filter(patterns)(one.group_id)
+            self._follower = stack.enter_context(
+                GroupsFollower(conf, groups=groups, groups_max=groups_max, lag_every_s=lag_every_s, timeout_s=timeout_s)
             )
-            self._recorder = Recorder(
-                wants=group_filter(patterns), topic_name=TopicIdLookup(self._admin, timeout_s=timeout_s)
-            )
-            self._reader = OffsetsReader(conf, timeout_s=timeout_s, groups=exact_names(patterns))
-            stack.callback(self._reader.close)
             registry = CollectorRegistry()
-            registry.register(self)
+            registry.register(GroupsCollector(self._follower, by_partition=by_partition))
             try:
                 server, thread = start_http_server(port, addr=host or _EVERY_ADDRESS, registry=registry)
             except OSError as error:
@@ -156,71 +125,68 @@ class Exporter:
 
     def catch_up(self) -> None:
         """Read the groups' history."""
-        for item in self._reader.read_to_end(patience_s=max(10.0, self._timeout_s)):
-            self._take(item)
-        with self._lock:
-            self._metrics.begin(now_ms=self._reader.began_ms)
+        self._follower.catch_up()
 
     def turn(self) -> None:
         """Take the records that wait, and ask for the ends of topics if that is due."""
-        for item in self._reader.read(wait_s=_TURN_S):
-            self._take(item)
-        if time.monotonic() >= self._lag_due_s:
-            self._lag_due_s = time.monotonic() + self._lag_every_s
-            self._ask_for_ends()
+        self._follower.turn()
 
-    def _take(self, item: RawRecord | PartitionEnd) -> None:
-        recorder = self._recorder
-        with self._lock:
-            for event in recorder.end_of_partition(item) if isinstance(item, int) else recorder.add(item):
-                self._metrics.take(event, recorder.kind_of(event.group_id or ""))
 
-    def _ask_for_ends(self) -> None:
-        with self._lock:
-            partitions = {one for track in self._metrics.groups.values() for one in track.committed}
-        try:
-            found = self._admin.list_offsets(sorted(partitions), timeout_s=self._timeout_s) if partitions else None
-        except Kip848Error:
-            self._failures += 1  # the last known ends stay
-            return
-        ends = {} if found is None else {one: end for one, end in found.values.items() if end is not None}
-        errors: Mapping[NamedPartition, Kip848Error] = {} if found is None else found.errors
-        gone = {one for one, error in errors.items() if _is_gone(error)}
-        with self._lock:
-            self._ends.add(ends, now_ms=_now_ms(), unanswered=errors.keys() - gone)
-            stuck = {}
-            for track in self._metrics.groups.values():
-                track.forget(gone)
-                stuck[track.view.group_id] = track.stuck(self._ends, now_ms=_now_ms())
-        stable = stable_offsets(self._admin, chain.from_iterable(stuck.values()), timeout_s=self._timeout_s)
-        with self._lock:
-            for track in self._metrics.groups.values():
-                track.held = frozenset(held_back(stuck.get(track.view.group_id, ()), stable))
+def require_prometheus(action: str, extra: str) -> None:
+    """Refuse to start without prometheus_client.
+
+    Raises:
+        ConfigError: it is not installed; the message names the *extra* that brings it.
+    """
+    if importlib.util.find_spec("prometheus_client") is None:
+        raise ConfigError(f"kip848 groups {action} needs prometheus_client: pip install 'kip848_client[{extra}]'")
+
+
+def metrics_text(collector: GroupsCollector) -> bytes:
+    """All metrics in Prometheus' format."""
+    from prometheus_client import CollectorRegistry, generate_latest
+
+    registry = CollectorRegistry()
+    registry.register(collector)
+    return generate_latest(registry)
+
+
+class GroupsCollector:
+    """The metrics of the groups that a follower knows, for a registry of prometheus_client."""
+
+    def __init__(self, follower: GroupsFollower, *, by_partition: bool) -> None:
+        self._follower = follower
+        self._by_partition = by_partition
 
     # --- a scrape
 
     def collect(self) -> Iterator[Metric]:
         """Every metric family; prometheus_client calls it for each scrape."""
-        with self._lock:
-            return iter(list(self._families(_now_ms())))
+        with self._follower.lock:
+            return iter(list(self._families(now_ms())))
+
+    def describe(self) -> Iterator[Metric]:
+        """Nothing: a registry would collect all metrics to learn their names."""
+        return iter(())
 
     def _families(self, now_ms: int) -> Iterator[Metric]:
         from prometheus_client.core import CounterMetricFamily as Counted
         from prometheus_client.core import GaugeMetricFamily as Gauge
         from prometheus_client.core import HistogramMetricFamily
 
-        metrics = self._metrics
+        follower = self._follower
+        metrics, ends = follower.metrics, follower.ends
         yield Gauge("kip848_export_ready", "1 once the groups' history has been read.", value=metrics.is_live)
         yield Counted(
-            "kip848_export_records", "Records of __consumer_offsets read.", value=self._recorder.counts.records
+            "kip848_export_records", "Records of __consumer_offsets read.", value=follower.recorder.counts.records
         )
-        yield Counted("kip848_export_lag_failures", "Questions for the ends of topics that failed.", self._failures)
+        yield Counted("kip848_export_lag_failures", "Questions for the ends of topics that failed.", follower.failures)
         yield Gauge(
             "kip848_export_groups_left_out", "Groups above --groups-max, without metrics.", len(metrics.left_out)
         )
         of_kinds = Gauge("kip848_groups", "Groups by type and state.", labels=("type", "state"))
         tracks = list(metrics.groups.values()) if metrics.is_live else []
-        counted = Counter((one.kind, one.view.state) for one in tracks) if metrics.is_live else self._listed
+        counted = Counter((one.kind, one.view.state) for one in tracks) if metrics.is_live else follower.listed
         for kind_and_state, count in sorted(counted.items()):
             of_kinds.add_metric(kind_and_state, count)
         yield of_kinds
@@ -249,16 +215,16 @@ class Exporter:
             track.count_unread(now_ms)
             group = (printable(track.view.group_id),)
             state.add_metric((*group, track.kind, track.view.state), 1)
-            seen = _Seen(track, track.silent_ms(self._ends), now_ms)
+            seen = _Seen(track, track.silent_ms(ends), now_ms)
             for family, (_, _, value_of) in zip(of_groups, (*_GAUGES, *_TOTALS), strict=True):
                 if (value := value_of(seen)) is not None:
                     family.add_metric(group, value)
-            for topic, left in by_topic(track, self._ends, now_ms=now_ms).items():
+            for topic, left in by_topic(track, ends, now_ms=now_ms).items():
                 for family, (_, _, value_left) in zip(of_topics, _OF_TOPICS, strict=True):
                     if (value := value_left(left)) is not None:
                         family.add_metric((*group, topic), value)
             for place, committed in track.committed.items() if self._by_partition else ():
-                if (lag := self._ends.lag(place, committed.offset)) is not None:
+                if (lag := ends.lag(place, committed.offset)) is not None:
                     of_partitions.add_metric((*group, place.topic, str(place.partition)), lag)
         yield from (state, *of_groups, *of_topics)
         if self._by_partition:
@@ -352,16 +318,13 @@ _OF_TOPICS: Final[tuple[tuple[str, str, Callable[[TopicLag], float | None]], ...
 )
 
 
-def _address(text: str) -> tuple[str, int]:
+def listen_address(text: str) -> tuple[str, int]:
+    """Host and port of ``--listen``; an empty host is every address.
+
+    Raises:
+        ConfigError: it is something else.
+    """
     host, _, port = text.rpartition(":")
     if not port.isdecimal() or int(port) > _PORT_MAX:
-        raise ConfigError(f"--listen {text}: expected HOST:PORT or :PORT, such as :9848")
+        raise ConfigError(f"--listen {text}: expected HOST:PORT or :PORT, such as 127.0.0.1:9848")
     return host.strip("[]"), int(port)
-
-
-def _is_gone(error: Kip848Error) -> bool:
-    return isinstance(error, BrokerError) and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
