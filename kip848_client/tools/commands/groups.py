@@ -15,7 +15,8 @@
     kip848 groups delete billing --bootstrap 127.0.0.1:9092
     kip848 groups list --bootstrap kafka.example:9093 -F login.properties
     kip848 groups watch billing --bootstrap 127.0.0.1:9092
-    kip848 groups export --listen :9848 --bootstrap 127.0.0.1:9092
+    kip848 groups serve --listen 127.0.0.1:9850 --keep 7d --file groups.sqlite --bootstrap 127.0.0.1:9092
+    kip848 groups export --listen 127.0.0.1:9848 --bootstrap 127.0.0.1:9092
     kip848 groups record --group 'billing*' --out groups.jsonl --bootstrap 127.0.0.1:9092
 """
 
@@ -64,12 +65,13 @@ _STATES: Final = (
 )
 
 _MODULES: Final = {
-    "export": "groups_export",
-    "record": "groups_record",
-    "reset-offsets": "groups_reset",
-    "watch": "groups_watch",
+    "export": "watching.groups_export",
+    "record": "watching.groups_record",
+    "reset-offsets": "watching.groups_reset",
+    "serve": "page.groups_serve",
+    "watch": "watching.groups_watch",
 }
-"""Actions that are modules of `kip848_client.tools.watching`. The others start without what these import."""
+"""Actions that are modules of `kip848_client.tools`. The others start without what these import."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -85,6 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("reset-offsets", "move the committed offsets, or a share group's start offsets, of a group without members"),
         ("validate-regex", "check a pattern for subscribe() as coordinators read it (RE2), without a broker"),
         ("watch", "watch one group: who owns what, who waits for whom, since when, epochs, lag"),
+        ("serve", "serve a page that shows all groups, live, and what went wrong with them"),
         ("export", "serve metrics of the groups to Prometheus: rebalances, unread partitions, lag"),
         ("record", "write the event log of any cluster's groups, for kip848 report"),
     ):
@@ -137,7 +140,7 @@ def _declare(name: str, action: argparse.ArgumentParser) -> None:
         default=10.0,
         help="for each question, with its retries (10)",
     )
-    if name not in {"record", "watch", "export"}:
+    if name not in {"record", "watch", "export", "serve"}:
         action.add_argument("--json", action="store_true", help="print one JSON object")
     add_client_arguments(action)
 
@@ -148,7 +151,7 @@ def _as_written(text: str, known: Sequence[str]) -> str:
 
 
 def _module(action: str) -> Any:
-    return importlib.import_module(f"kip848_client.tools.watching.{_MODULES[action]}")
+    return importlib.import_module(f"kip848_client.tools.{_MODULES[action]}")
 
 
 def run(arguments: argparse.Namespace) -> int:

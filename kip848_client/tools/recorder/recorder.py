@@ -35,6 +35,7 @@ class RawRecord(NamedTuple):
         timestamp_ms: milliseconds since 1970.
         value: None for a tombstone.
         leader_epoch: grows when the partition, and with it the coordinator, moves to another broker; None: not known.
+        offset: in its partition; 0 where the reader does not need it.
     """
 
     partition: int
@@ -42,6 +43,7 @@ class RawRecord(NamedTuple):
     key: bytes | None
     value: bytes | None
     leader_epoch: int | None = None
+    offset: int = 0
 
 
 class RecordCounts(msgspec.Struct):
@@ -63,9 +65,10 @@ class RecordCounts(msgspec.Struct):
 class _Decision:
     """Records of one group that were written together."""
 
-    __slots__ = ("group_id", "has_classic_record", "offset_keys", "records", "timestamp_ms")
+    __slots__ = ("group_id", "has_classic_record", "offset", "offset_keys", "records", "timestamp_ms")
 
-    def __init__(self, group_id: str, timestamp_ms: int) -> None:
+    def __init__(self, group_id: str, timestamp_ms: int, offset: int) -> None:
+        self.offset = offset
         self.group_id = group_id
         self.timestamp_ms = timestamp_ms
         self.records: list[GroupRecord] = []
@@ -119,7 +122,7 @@ class Recorder:
         if record.leader_epoch is not None:
             yield from self._moved(group_id, record.leader_epoch, record.timestamp_ms)
         if open_ is None:
-            open_ = self._open[record.partition] = _Decision(group_id, record.timestamp_ms)
+            open_ = self._open[record.partition] = _Decision(group_id, record.timestamp_ms, record.offset)
         if isinstance(decoded.key, wire.OffsetCommitKey):
             open_.offset_keys.add(key)
         elif isinstance(decoded.key, wire.GroupMetadataKey):
@@ -149,10 +152,19 @@ class Recorder:
         for partition in sorted(self._open):
             yield from self.end_of_partition(partition)
 
-    def snapshot(self, *, ts_ms: int) -> Iterator[JournalEvent]:
-        """Yield the events that describe all groups as they are now; a log that begins now begins with them."""
-        for group_id in sorted({*self._consumer, *self._classic, *self._others}):
-            for state in (self._consumer.get(group_id), self._classic.get(group_id), self._others.get(group_id)):
+    def undecided(self, partition: int) -> int | None:
+        """The offset of the first record whose decision has not ended; None if there is none in *partition*."""
+        open_ = self._open.get(partition)
+        return None if open_ is None else open_.offset
+
+    def snapshot(self, *, ts_ms: int, group_id: str | None = None) -> Iterator[JournalEvent]:
+        """Yield the events that describe all groups, or one, as they are now.
+
+        A log that begins now begins with them.
+        """
+        known = {*self._consumer, *self._classic, *self._others}
+        for each in sorted(known if group_id is None else known & {group_id}):
+            for state in (self._consumer.get(each), self._classic.get(each), self._others.get(each)):
                 if state is not None:
                     yield from self._render(state.snapshot(), ts_ms)
 

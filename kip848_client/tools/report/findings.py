@@ -28,7 +28,7 @@ from kip848_client.tools.report.figures import (
 from kip848_client.tools.report.lanes import natural
 from kip848_client.tools.report.lives import Departure
 from kip848_client.tools.report.outages import outages_of
-from kip848_client.tools.report.pauses import pauses_together
+from kip848_client.tools.report.pauses import Pauses, pauses_together
 from kip848_client.tools.report.periods import clock
 from kip848_client.tools.report.summary import duration
 from kip848_client.tools.report.timeline import Timeline
@@ -134,12 +134,12 @@ def findings_of(
 def findings_of_all(timelines: Sequence[Timeline]) -> list[Finding]:
     """Everything that went wrong in these groups, and in many of them at once, worst first."""
     found = [each for timeline in timelines for each in findings_of(timeline)]
-    return worst_first([*_all_at_once(timelines), *found])
+    return worst_first([*all_at_once({each.group_id: each.pauses for each in timelines}), *found])
 
 
-def _all_at_once(timelines: Sequence[Timeline]) -> Iterator[Finding]:
+def all_at_once(pauses: Mapping[str, Pauses]) -> Iterator[Finding]:
     """Times in which most groups committed nothing: what they share is the first question."""
-    for together in pauses_together({each.group_id: each.pauses for each in timelines}):
+    for together in pauses_together(pauses):
         ms = together.end_ms - together.start_ms
         if ms < STILL_MS:
             continue

@@ -5,11 +5,18 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
+from typing import Final
 
 from kip848_client.common.json_text import to_json
 from kip848_client.tools.report.figures import figures_of
 from kip848_client.tools.report.findings import at_rest, findings_of_all
 from kip848_client.tools.report.timeline import Span, Timeline
+
+_BEGIN: Final = """\
+begin(JSON.parse(byId("data").textContent), JSON.parse(byId("found").textContent));
+addEventListener("hashchange", follow);
+follow();
+"""
 
 
 def render_html(timelines: Sequence[Timeline]) -> str:
@@ -18,14 +25,41 @@ def render_html(timelines: Sequence[Timeline]) -> str:
     Args:
         timelines: at least one group.
     """
-    title = "Groups " + ", ".join(timeline.group_id for timeline in timelines)
-    data = to_json([_plain(timeline) for timeline in timelines])
     findings = findings_of_all(timelines)
-    page = files(__package__).joinpath("page.html").read_text(encoding="utf-8")
+    scripts = (
+        f'<script type="application/json" id="found">{_safe(to_json(findings))}</script>\n'
+        f'<script type="application/json" id="data">{_safe(to_json(plain_timelines(timelines)))}</script>\n'
+        f"<script>\n{asset('page.js')}{_BEGIN}</script>"
+    )
+    return fill_page(
+        title="Groups " + ", ".join(timeline.group_id for timeline in timelines),
+        style=f"<style>\n{asset('page.css')}</style>",
+        rest="; ".join(at_rest(timelines, findings)),
+        scripts=scripts,
+    )
+
+
+def fill_page(*, title: str, style: str, scripts: str, rest: str = "", top: str = "") -> str:
+    """The page around these parts.
+
+    Args:
+        title, rest: text.
+        style, scripts, top: HTML.
+    """
+    page = asset("page.html")
     # From the last one to the first: a name may look like a placeholder, and stands behind those that are left.
-    page = page.replace("__DATA__", _safe(data), 1).replace("__FINDINGS__", _safe(to_json(findings)), 1)
-    page = page.replace("__REST__", html.escape("; ".join(at_rest(timelines, findings))), 1)
-    return page.replace("__TITLE__", html.escape(title), 1)
+    page = page.replace("__SCRIPTS__", scripts, 1).replace("__REST__", html.escape(rest), 1)
+    return page.replace("__TOP__", top, 1).replace("__STYLE__", style, 1).replace("__TITLE__", html.escape(title), 1)
+
+
+def asset(name: str) -> str:
+    """A file of this folder."""
+    return files(__package__).joinpath(name).read_text(encoding="utf-8")
+
+
+def plain_timelines(timelines: Iterable[Timeline]) -> list[dict[str, object]]:
+    """What the page draws, as JSON values."""
+    return [_plain(timeline) for timeline in timelines]
 
 
 def _safe(data: str) -> str:

@@ -454,7 +454,7 @@ class LaneBuilder:
         offsets = event.fields.get("offsets")
         if event.member_id and isinstance(offsets, dict):
             rhythm = _rhythm(event) if event.fields.get("sampled") else None
-            self._unread.committed(offsets, at_ms, rhythm=rhythm)
+            self._unread.committed(offsets, at_ms, rhythm=rhythm, is_last=bool(event.fields.get("last")))
             self._lives.committed(who, at_ms, rhythm=rhythm)
             if rhythm is None:
                 self._pauses.committed(offsets, at_ms)

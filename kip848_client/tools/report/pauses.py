@@ -78,6 +78,11 @@ class PauseTracker:
             return Pauses()
         return Pauses(self._first_ms, self._last_ms, self._spans)
 
+    def so_far(self, *, since_ms: float) -> Pauses:
+        """What is known while more commits come; pauses that ended before *since_ms* are forgotten."""
+        self._spans = [each for each in self._spans if each[1] >= since_ms]
+        return Pauses(self._first_ms, self._last_ms, list(self._spans)) if self._count >= _COMMITS_MIN else Pauses()
+
     def _close(self, at_ms: float) -> None:
         """Keep the last pause if what was added after it shows that records waited."""
         if self._open is not None:

@@ -176,7 +176,6 @@ class _Place:
         self.before_ms, self.moved_ms = self.at_ms, at_ms
         self.advances.add(at_ms)
         self.advances.rhythm = rhythm or self.advances.rhythm
-        self.is_sampled = rhythm is not None
 
     def bound(self, partition: str, at_ms: float, *, seen: bool, owned_ms: float | None, kept: bool = False) -> Bound:
         """The bound of an owner that is counted since *owned_ms*, and loses it."""
@@ -210,11 +209,14 @@ class CommitTracker:
         self._places: dict[str, _Place] = {}
         self._waiting: dict[str, Bound] = {}
 
-    def committed(self, offsets: Mapping[str, object], at_ms: float, *, rhythm: Rhythm | None = None) -> None:
+    def committed(
+        self, offsets: Mapping[str, object], at_ms: float, *, rhythm: Rhythm | None = None, is_last: bool = False
+    ) -> None:
         """A member of the group committed *offsets*, by partition.
 
         Args:
             rhythm: if others beside it are not in the log, what is known of them.
+            is_last: there was no other one before the change in the group that follows.
         """
         for partition, offset in offsets.items():
             place = self._places.get(partition)
@@ -230,6 +232,7 @@ class CommitTracker:
                     if bound.kept and bound.shows_a_gap:
                         self.bounds.append(bound)
             place.at_ms = place.last_ms = at_ms
+            place.is_sampled = rhythm is not None and not is_last
 
     def reset(self, offsets: Mapping[str, object]) -> None:
         """Somebody who is no member committed *offsets*: what was skipped did not wait."""

@@ -65,7 +65,8 @@ class GroupsFollower:
         self.ends: Final = EndHistory()
         self.lock: Final = threading.Lock()
         self.failures = 0
-        self._lag_every_s, self._lag_due_s = lag_every_s, 0.0
+        self.lag_every_s: Final = lag_every_s
+        self._lag_due_s = 0.0
         self._timeout_s = timeout_s
         with contextlib.ExitStack() as stack:
             self._admin = stack.enter_context(Admin(conf))
@@ -97,7 +98,7 @@ class GroupsFollower:
         for item in self.reader.read(wait_s=_TURN_S):
             self._take(item)
         if time.monotonic() >= self._lag_due_s:
-            self._lag_due_s = time.monotonic() + self._lag_every_s
+            self._lag_due_s = time.monotonic() + self.lag_every_s
             self.ask_for_ends()
 
     def take(self, event: JournalEvent) -> None:

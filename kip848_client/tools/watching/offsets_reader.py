@@ -70,7 +70,9 @@ class OffsetsReader:
         settings = {**config.data_plane, **_FIXED}
         self._plane = create_record_consumer(settings)
         try:
-            metadata = self._plane.list_topics(TOPIC, timeout=timeout_s).topics[TOPIC]
+            cluster = self._plane.list_topics(TOPIC, timeout=timeout_s)
+            self.cluster_id: Final = str(cluster.cluster_id or "")
+            metadata = cluster.topics[TOPIC]
             if metadata.error is not None:
                 raise translate(metadata.error, what=f"reading {TOPIC}")
             count = len(metadata.partitions)
@@ -90,6 +92,11 @@ class OffsetsReader:
             raise
         self._ahead: list[Message] = []
         """Records behind the end of their partition, which came together with others before it."""
+
+    @property
+    def ends(self) -> Mapping[int, int]:
+        """Where each partition ended when this reader was made."""
+        return self._ends
 
     @property
     def history(self) -> int:
@@ -188,7 +195,7 @@ def _raw(message: Message, partition: int) -> RawRecord:
     key, value = message.key(), message.value()
     assert not isinstance(key, str)
     assert not isinstance(value, str)
-    return RawRecord(partition, message.timestamp()[1], key, value, message.leader_epoch())
+    return RawRecord(partition, message.timestamp()[1], key, value, message.leader_epoch(), message.offset() or 0)
 
 
 class TopicIdLookup:

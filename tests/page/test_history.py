@@ -1,0 +1,179 @@
+"""The file of the page: what an operator finds in it after a restart, after a week, and when it is full."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from kip848_client.errors import ConfigError
+from kip848_client.journal import JournalEvent
+from kip848_client.tools.page.analysis import clipped, timeline_of, what_went_wrong
+from kip848_client.tools.page.history import History, HistoryReader
+from kip848_client.tools.report import build_timelines
+from kip848_client.tools.report.findings import Finding, findings_of
+from kip848_client.tools.report.sampling import CommitSampler
+from tests.report.logs import bumped, counted, group_became
+from tests.report.test_findings import committed, joined, left
+
+HOUR_MS = 3_600_000
+GROUP = "g"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "groups.sqlite"
+
+
+@pytest.fixture
+def history(path: Path) -> Iterator[History]:
+    with contextlib.closing(History(path, cluster_id="c1")) as made:
+        yield made
+
+
+@pytest.fixture
+def reader(history: History) -> Iterator[HistoryReader]:
+    with contextlib.closing(history.reader()) as made:
+        yield made
+
+
+def of_group(group_id: str, *events: JournalEvent) -> list[JournalEvent]:
+    return [replace(event, group_id=group_id) for event in events]
+
+
+def an_hour(begin_ms: int = 0) -> list[JournalEvent]:
+    """``a`` and ``b`` read and commit every second; ``a`` dies, and comes back; the group is out for a minute."""
+    at = begin_ms
+    return of_group(
+        GROUP,
+        *(joined(at, "a"), joined(at, "b", "/10.0.0.2"), counted(at, "a", 0, 1), counted(at, "b", 2)),
+        group_became(at, "Stable"),
+        *(each for second in range(1, 300) for each in (_commit(at, second, "a", 0, 1), _commit(at, second, "b", 2))),
+        *(_commit(at, second, "b", 2) for second in range(300, 310)),
+        *(left(at + 310_000, "a"), bumped(at + 310_000, 2, "member_left"), counted(at + 311_000, "b", 0, 1, 2)),
+        group_became(at + 311_000, "Stable"),
+        *(_commit(at, second, "b", 0, 1, 2) for second in range(312, 400)),
+        *(left(at + 400_000, "b"), bumped(at + 400_000, 3, "member_left"), group_became(at + 400_000, "Empty")),
+        *(joined(at + 460_000, "c"), bumped(at + 460_000, 4, "member_joined"), counted(at + 460_000, "c", 0, 1, 2)),
+        group_became(at + 460_000, "Stable"),
+        *(_commit(at, second, "c", 0, 1, 2) for second in range(461, 700)),
+    )
+
+
+def _commit(begin_ms: int, second: int, member: str, *indexes: int) -> JournalEvent:
+    return committed(begin_ms + second * 1_000, member, *indexes)
+
+
+def sampled(events: Iterable[JournalEvent]) -> tuple[list[JournalEvent], list[JournalEvent]]:
+    """What the file gets, and what is not in it yet."""
+    sampler = CommitSampler()
+    kept = [each for event in events for each in sampler.take(event)]
+    return kept, sampler.untold(GROUP)
+
+
+def texts(findings: Iterable[Finding]) -> list[tuple[str, str]]:
+    return [(each.kind, each.text) for each in findings]
+
+
+def test_a_log_with_few_commits_tells_of_the_same_times(history: History, reader: HistoryReader) -> None:
+    """A week of all commits of a thousand groups would not fit; what was unread must be the same without them."""
+    events = an_hour()
+    kept, latest = sampled(events)
+    assert len(kept) < len(events) / 5
+    history.write(kept, places={})
+    (timeline,) = build_timelines(events)
+    end_ms = events[-1].ts_ms
+    told = what_went_wrong(reader, GROUP, latest, from_ms=0, to_ms=end_ms, is_now=True)
+    assert texts(told) == texts(findings_of(timeline))
+    assert "outage" in {each.kind for each in told}
+
+
+def test_a_look_at_an_hour_of_last_week_begins_at_a_snapshot(history: History, reader: HistoryReader) -> None:
+    """It need not read all that was before, and knows who owned what when the hour began."""
+    history.write(an_hour(), places={})
+    state = of_group(GROUP, joined(HOUR_MS, "c"), counted(HOUR_MS, "c", 0, 1, 2), group_became(HOUR_MS, "Stable"))
+    history.write_snapshot(GROUP, state, ts_ms=HOUR_MS)
+    history.write(of_group(GROUP, left(3 * HOUR_MS, "c"), group_became(3 * HOUR_MS, "Empty")), places={})
+    log = reader.log(GROUP, from_ms=2 * HOUR_MS, to_ms=4 * HOUR_MS)
+    assert (log.start_ms, len(log.events)) == (HOUR_MS, 5)
+    timeline = timeline_of(reader, GROUP, (), from_ms=3 * HOUR_MS, to_ms=4 * HOUR_MS, is_now=True)
+    assert timeline is not None
+    picture = clipped(timeline, from_ms=2.5 * HOUR_MS, to_ms=4.0 * HOUR_MS)
+    owned_until = {lane.partition: lane.held[-1].end_ms for lane in picture.partitions}
+    assert owned_until == dict.fromkeys(("t-0", "t-1", "t-2"), 3.0 * HOUR_MS)
+    earlier = reader.log(GROUP, from_ms=0, to_ms=HOUR_MS // 2)
+    assert len(earlier.events) == len(an_hour()), "before a snapshot all is there"
+
+
+def test_a_restart_goes_on_where_the_file_ends(history: History, path: Path) -> None:
+    """Records that are told by the file are not written a second time, and none is left out."""
+    history.write(an_hour(), places={3: 17})
+    history.write((), places={3: 18, 4: 2})
+    history.close()
+    with contextlib.closing(History(path, cluster_id="c1")) as again:
+        assert again.places == {3: 18, 4: 2}
+
+
+@pytest.mark.parametrize(("cluster_id", "groups"), [("c2", ()), ("c1", ("orders-*",))])
+def test_a_file_of_other_groups_is_refused(
+    history: History, path: Path, cluster_id: str, groups: tuple[str, ...]
+) -> None:
+    """Groups of two clusters have the same names; mixed up, the page would tell of outages that never were."""
+    history.close()
+    with pytest.raises(ConfigError, match="choose another file"):
+        History(path, cluster_id=cluster_id, groups=groups)
+
+
+def test_old_events_go_and_the_state_stays(history: History, reader: HistoryReader) -> None:
+    """A group in which nothing happens for weeks still has its members, and the file does not grow for it."""
+    history.write(an_hour(), places={})
+    assert history.old_groups(before_ms=HOUR_MS) == [GROUP]
+    assert history.old_groups(before_ms=300_000) == []
+    state = of_group(GROUP, joined(700_000, "c"), counted(700_000, "c", 0, 1, 2), group_became(700_000, "Stable"))
+    history.write_snapshot(GROUP, state, ts_ms=700_000, delete_before=True)
+    assert history.old_groups(before_ms=HOUR_MS) == [], "once is enough"
+    timeline = timeline_of(reader, GROUP, (), from_ms=5 * HOUR_MS, to_ms=6 * HOUR_MS, is_now=True)
+    assert timeline is not None
+    assert [(lane.member, lane.states[-1].end_ms) for lane in timeline.members] == [("c-client", 6.0 * HOUR_MS)]
+
+
+def test_pruning_deletes_what_a_snapshot_stands_for(history: History, reader: HistoryReader) -> None:
+    """Without its snapshot an event would say nothing; with it the older ones are only weight."""
+    history.write(an_hour(), places={})
+    assert history.prune(before_ms=HOUR_MS) == 0
+    history.write_snapshot(GROUP, of_group(GROUP, joined(HOUR_MS, "c")), ts_ms=HOUR_MS)
+    history.write(of_group(GROUP, left(2 * HOUR_MS, "c")), places={})
+    assert history.prune(before_ms=HOUR_MS) == len(an_hour())
+    assert len(reader.log(GROUP, from_ms=2 * HOUR_MS, to_ms=3 * HOUR_MS).events) == 2
+
+
+def test_a_file_that_is_too_large_loses_its_oldest_events(path: Path) -> None:
+    """The disk of the machine must not fill up, whatever the groups do."""
+    with contextlib.closing(History(path, cluster_id="c1", size_max=300_000)) as history:
+        for hour in range(12):
+            history.write(an_hour(hour * HOUR_MS), places={})
+        assert history.size > 300_000
+        while history.prune_to_size():
+            pass
+        assert history.size <= 300_000
+
+
+def test_findings_are_replaced_when_more_is_known(history: History, reader: HistoryReader) -> None:
+    """A stand-still that lasts is told once, with its latest length."""
+    (first, *_) = findings_of(build_timelines(an_hour())[0])
+    history.write_findings([first], group_id=GROUP, from_ms=0, found_ms=1)
+    history.write_findings([replace(first, text="longer")], group_id=GROUP, from_ms=0, found_ms=2)
+    assert [each.text for each in reader.findings(from_ms=0, to_ms=HOUR_MS)] == ["longer"]
+    history.write_findings([], group_id=GROUP, from_ms=0, found_ms=3)
+    assert reader.findings(from_ms=0, to_ms=HOUR_MS, group_id=GROUP) == []
+
+
+@pytest.mark.parametrize("group_id", ["", "a/b", "'; drop table events; --", "naïve \U0001f600", "\x00", "a" * 5_000])
+def test_any_name_can_be_kept(history: History, reader: HistoryReader, group_id: str) -> None:
+    """Group ids are strangers' text."""
+    history.write(of_group(group_id, joined(1, "a"), joined(2, "b")), places={})
+    assert [each.group_id for each in reader.log(group_id, from_ms=0, to_ms=9).events] == [group_id] * 2
+    assert reader.log("another", from_ms=0, to_ms=9).events == ()
