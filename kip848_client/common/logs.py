@@ -194,7 +194,7 @@ class LogEvent(enum.StrEnum):
         "consumer.not_assigned",
         "call, partitions: pause() or resume() was called for partitions that the consumer does not have",
     )
-    OAUTH_FAILED = "consumer.oauth_failed", "error: oauth_cb raised, took too long, or returned no token"
+    OAUTH_FAILED = "consumer.oauth_failed", "error: no new token: oauth_cb or the issuer failed; tried again"
     NOT_VERIFIED = "consumer.tls_not_verified", "key: the setting that turned a check of the broker's certificate off"
     DATA_PLANE_ERROR = "consumer.data_plane_error", "error: reported by librdkafka, and not raised"
     DATA_PLANE_RENEWED = (

@@ -149,12 +149,15 @@ class TlsSettings(Confidential, frozen=True):
         certificate_location, certificate_pem: our own certificate and the chain above it.
         key_location, key_pem: its private key; in the file of the certificate if absent.
         key_password: of the private key.
+        keystore_location, keystore_password: a PKCS#12 store with certificate, chain and key, instead of these.
         cipher_suites: OpenSSL's list for TLS 1.2.
         verify_certificate: False accepts any certificate.
         verify_host_name: False takes any trusted certificate, also one for other names.
     """
 
-    HIDDEN: ClassVar[frozenset[str]] = frozenset({"ca_pem", "certificate_pem", "key_pem", "key_password"})
+    HIDDEN: ClassVar[frozenset[str]] = frozenset(
+        {"ca_pem", "certificate_pem", "key_pem", "key_password", "keystore_password"}
+    )
 
     ca_location: str | None = None
     ca_pem: str | None = None
@@ -164,13 +167,15 @@ class TlsSettings(Confidential, frozen=True):
     key_location: str | None = None
     key_pem: str | None = None
     key_password: str | None = None
+    keystore_location: str | None = None
+    keystore_password: str | None = None
     cipher_suites: str | None = None
     verify_certificate: bool = True
     verify_host_name: bool = True
 
 
 class OAuthToken(Confidential, frozen=True):
-    """A bearer token, as an ``oauth_cb`` returned it.
+    """A bearer token, as an ``oauth_cb`` or an issuer gave it.
 
     Attributes:
         value: what the broker is shown.
@@ -195,6 +200,7 @@ class SaslSettings(Confidential, frozen=True):
         username: of PLAIN and SCRAM.
         password: of PLAIN and SCRAM.
         token: of OAUTHBEARER: a token that is good for a while; may block.
+        token_source: where it comes from, for messages.
     """
 
     HIDDEN: ClassVar[frozenset[str]] = frozenset({"password", "token"})
@@ -203,6 +209,7 @@ class SaslSettings(Confidential, frozen=True):
     username: str = ""
     password: str = ""
     token: Callable[[], OAuthToken] | None = None
+    token_source: str = "oauth_cb"  # noqa: S105  a name
 
 
 class SecuritySettings(msgspec.Struct, frozen=True):

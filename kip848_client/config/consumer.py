@@ -26,7 +26,7 @@ from kip848_client.config.assignors import (
     read_classic_assignors,
     read_local_assignors,
 )
-from kip848_client.config.keys import DATA_PLANE_KEYS
+from kip848_client.config.keys import DATA_PLANE_KEYS, TOKEN_KEYS
 from kip848_client.config.other_clients import KEYS as KEYS_OF_OTHER_CLIENTS
 from kip848_client.config.reader import ConfigReader, ConfigValue
 from kip848_client.config.reset import read_reset
@@ -183,7 +183,9 @@ _OWN_KEYS: Final = (
 )
 """Keys that the control plane reads."""
 
-_NOT_FOR_DATA_PLANE: Final = ONLY_OWN_KEYS | OWN_SLOT_KEYS | CLASSIC_KEYS.keys() | OWN_SECURITY_KEYS | OWN_ASSIGNOR_KEYS
+_NOT_FOR_DATA_PLANE: Final = (
+    ONLY_OWN_KEYS | OWN_SLOT_KEYS | CLASSIC_KEYS.keys() | OWN_SECURITY_KEYS | OWN_ASSIGNOR_KEYS | TOKEN_KEYS
+)
 
 _DATA_PLANE_CALLBACKS: Final = ("error_cb", "stats_cb", "throttle_cb")
 """Callbacks that librdkafka calls."""
@@ -395,7 +397,7 @@ def unlisted_keys(conf: Mapping[str, ConfigValue]) -> frozenset[str]:
 
 
 def _known_keys() -> frozenset[str]:
-    return DATA_PLANE_KEYS | _OWN_KEYS | OWN_SECURITY_KEYS | OWN_ASSIGNOR_KEYS | CLASSIC_KEYS.keys()
+    return DATA_PLANE_KEYS | TOKEN_KEYS | _OWN_KEYS | OWN_SECURITY_KEYS | OWN_ASSIGNOR_KEYS | CLASSIC_KEYS.keys()
 
 
 def nearest_key(key: str, *, cutoff: float = 0.6) -> str | None:

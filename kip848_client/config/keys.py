@@ -35,9 +35,26 @@ DATA_PLANE_KEYS: Final[frozenset[str]] = frozenset(
     """.split()
 )
 
-_SECRET_MARKS: Final = ("password", "secret", "key.pem", "jaas", "token", "oauthbearer.config")
+TOKEN_KEYS: Final[frozenset[str]] = frozenset(
+    """
+    https.ca.location https.ca.pem sasl.oauthbearer.assertion.algorithm sasl.oauthbearer.assertion.claim.aud
+    sasl.oauthbearer.assertion.claim.exp.seconds sasl.oauthbearer.assertion.claim.iss
+    sasl.oauthbearer.assertion.claim.jti.include sasl.oauthbearer.assertion.claim.nbf.seconds
+    sasl.oauthbearer.assertion.claim.sub sasl.oauthbearer.assertion.file
+    sasl.oauthbearer.assertion.jwt.template.file sasl.oauthbearer.assertion.private.key.file
+    sasl.oauthbearer.assertion.private.key.passphrase sasl.oauthbearer.assertion.private.key.pem
+    sasl.oauthbearer.assertion.template.file sasl.oauthbearer.client.credentials.client.id
+    sasl.oauthbearer.client.credentials.client.secret sasl.oauthbearer.client.id sasl.oauthbearer.client.secret
+    sasl.oauthbearer.extensions sasl.oauthbearer.grant.type sasl.oauthbearer.header.urlencode
+    sasl.oauthbearer.metadata.authentication.type sasl.oauthbearer.method sasl.oauthbearer.scope
+    sasl.oauthbearer.sub.claim.name sasl.oauthbearer.token.endpoint.url
+    """.split()
+)
+"""Keys that say where tokens come from. librdkafka does not get them: it is given the tokens."""
+
+_SECRET_MARKS: Final = ("password", "secret", "key.pem", "passphrase", "jaas", "oauthbearer.config")
 
 
 def is_secret(key: str) -> bool:
     """Whether the value of *key* must never be shown."""
-    return any(mark in key for mark in _SECRET_MARKS)
+    return any(mark in key for mark in _SECRET_MARKS) or ("token" in key and not key.endswith("token.endpoint.url"))

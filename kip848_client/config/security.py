@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from kip848_client.common.model import SaslSettings, SecuritySettings, TlsSettings
+from kip848_client.config.keys import TOKEN_KEYS
 from kip848_client.config.reader import ConfigReader, ConfigValue
 from kip848_client.errors import ConfigError
 
@@ -29,42 +30,34 @@ _PROTOCOLS: Final[Mapping[str, tuple[bool, bool]]] = {
 
 _MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 
+_WITH_TOKENS: Final = frozenset({"OAUTHBEARER", "AWS_MSK_IAM"})
+"""MSK takes the token of an OAUTHBEARER login wherever it takes Java's own mechanism AWS_MSK_IAM."""
+
 _SENT_AS_IT_IS: Final = frozenset({"PLAIN", "OAUTHBEARER"})
 """Mechanisms that send the secret itself."""
 
 _OTHER_MECHANISMS: Final[Mapping[str, str]] = {
-    "GSSAPI": "Kerberos is not offered here",
-    "AWS_MSK_IAM": "make the token with aws-msk-iam-sasl-signer and return it from oauth_cb, with OAUTHBEARER",
+    "GSSAPI": "Kerberos is not offered here: only librdkafka could log in with it, see docs/security.md",
 }
 
-_PEM_INSTEAD: Final = (
-    "is not read here; convert it (openssl pkcs12 -in store.p12 -out client.pem) and set "
-    "ssl.certificate.location and ssl.key.location"
-)
 _BY_OPENSSL: Final = "is not offered here; leave it out, or set it in OpenSSL's own file"
-_FETCH_IT: Final = "is not offered here; fetch the token yourself and return it from oauth_cb"
+_OF_FILES: Final = "is a key of Java's client, which only files of commands and Spark may have"
 
 _REFUSED: Final[Mapping[str, str]] = {
-    "ssl.keystore.location": _PEM_INSTEAD,
-    "ssl.keystore.password": _PEM_INSTEAD,
     "ssl_key": "is not read here; set ssl.key.pem or ssl.key.location",
     "ssl_certificate": "is not read here; set ssl.certificate.pem or ssl.certificate.location",
     "ssl_ca": "is not read here; set ssl.ca.pem or ssl.ca.location",
     "ssl.truststore.location": "is a key of Java's client; set ssl.ca.location to a PEM file",
     "ssl.truststore.password": "is a key of Java's client; set ssl.ca.location to a PEM file",
-    "sasl.jaas.config": "is a key of Java's client; set sasl.username and sasl.password",
-    "sasl.login.callback.handler.class": "is a key of Java's client; set oauth_cb",
+    "sasl.jaas.config": f"{_OF_FILES}; set sasl.username and sasl.password, or the keys of sasl.oauthbearer",
+    "sasl.login.callback.handler.class": f"{_OF_FILES}; leave it out: the keys of sasl.oauthbearer say the same",
+    "sasl.client.callback.handler.class": f"{_OF_FILES}; leave it out",
     "ssl.ca.certificate.stores": "is for Windows only; set ssl.ca.location or ssl.ca.pem",
     "ssl.curves.list": _BY_OPENSSL,
     "ssl.sigalgs.list": _BY_OPENSSL,
     "ssl.providers": _BY_OPENSSL,
     "ssl.engine.id": _BY_OPENSSL,
     "ssl.engine.location": _BY_OPENSSL,
-    "sasl.oauthbearer.client.id": _FETCH_IT,
-    "sasl.oauthbearer.client.secret": _FETCH_IT,
-    "sasl.oauthbearer.scope": _FETCH_IT,
-    "sasl.oauthbearer.token.endpoint.url": _FETCH_IT,
-    "sasl.oauthbearer.extensions": "is for the OIDC method; return the extensions from oauth_cb",
 }
 
 _REFUSED_IF_TRUE: Final[Mapping[str, str]] = {
@@ -105,7 +98,7 @@ def read_security(reader: ConfigReader, *, hosts: Iterable[str]) -> tuple[Securi
         return SecuritySettings(), {}
     data_plane: dict[str, ConfigValue] = {"security.protocol": protocol}
     tls = _read_tls(reader, data_plane) if encrypted else None
-    sasl = _read_sasl(reader, data_plane) if authenticated else None
+    sasl = _read_sasl(reader, data_plane, tuple(hosts)) if authenticated else None
     shows_secret = sasl is not None and tls is None and sasl.mechanism in _SENT_AS_IT_IS
     if sasl is None or not shows_secret or reader.flag(ALLOW_UNENCRYPTED, default=False):
         return SecuritySettings(tls, sasl), data_plane
@@ -129,6 +122,25 @@ def check_data_plane(security: SecuritySettings) -> None:
         )
 
 
+def for_librdkafka(conf: Mapping[str, ConfigValue]) -> dict[str, ConfigValue]:
+    """The configuration of a client of librdkafka's own, such as a producer, that logs in as our connections do.
+
+    Raises:
+        ConfigError: a security key is missing, does not fit the others, or asks for what our connections cannot do.
+        ConnectionLostError, AuthenticationError: there is no token to log in with.
+    """
+    reader = ConfigReader(conf, aliases={})
+    servers = str(conf.get("bootstrap.servers", "")).split(",")
+    secured: dict[str, ConfigValue] = {}
+    with reader.at_once():
+        security, secured = read_security(reader, hosts=[server.strip().rpartition(":")[0] for server in servers])
+    reader.check()
+    if security.sasl is not None and security.sasl.token is not None:
+        security.sasl.token()  # librdkafka would wait ten seconds for it, and then not say why there is none
+    left_out = OWN_SECURITY_KEYS | TOKEN_KEYS
+    return {key: value for key, value in reader.conf.items() if key not in left_out} | secured
+
+
 def _refuse(reader: ConfigReader, *, protocol: str) -> None:
     for key, reason in _REFUSED.items():
         if key in reader.conf:
@@ -136,9 +148,6 @@ def _refuse(reader: ConfigReader, *, protocol: str) -> None:
     for key, reason in _REFUSED_IF_TRUE.items():
         if reader.flag(key, default=False):
             raise ConfigError(f"{key} {reason}")
-    method = reader.optional_text("sasl.oauthbearer.method")
-    if method is not None and method.lower() != "default":
-        raise ConfigError(f"sasl.oauthbearer.method={method} {_FETCH_IT}")
     if protocol == "plaintext" and "security.protocol" not in reader.conf:
         # With these keys and no protocol, librdkafka would send everything unencrypted, and never log in.
         for prefix, wanted in (("sasl.", "sasl_ssl"), ("ssl.", "ssl")):
@@ -159,6 +168,8 @@ def _read_tls(reader: ConfigReader, data_plane: dict[str, ConfigValue]) -> TlsSe
         key_location=reader.not_blank("ssl.key.location"),
         key_pem=_one_of_two(reader, "ssl.key.pem", other="ssl.key.location"),
         key_password=reader.optional_text("ssl.key.password"),
+        keystore_location=reader.not_blank("ssl.keystore.location"),
+        keystore_password=reader.optional_text("ssl.keystore.password"),
         cipher_suites=reader.not_blank("ssl.cipher.suites"),
         verify_certificate=reader.flag("enable.ssl.certificate.verification", default=True),
         verify_host_name=reader.one_of(
@@ -171,6 +182,10 @@ def _read_tls(reader: ConfigReader, data_plane: dict[str, ConfigValue]) -> TlsSe
     if has_key != has_certificate:
         given, missing = ("ssl.key", "ssl.certificate") if has_key else ("ssl.certificate", "ssl.key")
         raise ConfigError(f"{given}.* is set without {missing}.*; set {missing}.location or {missing}.pem as well")
+    if settings.keystore_location is not None and has_certificate:
+        raise ConfigError("ssl.keystore.location and ssl.certificate.* both say who this client is; keep one")
+    if settings.keystore_location is None and settings.keystore_password is not None:
+        raise ConfigError("ssl.keystore.password is set without ssl.keystore.location")
     client_context(settings)  # a file that cannot be read is found here and not at the first connection
     if settings.ca_location is None and settings.ca_pem is None and settings.verify_certificate:
         trusted = _trusted_by_the_machine()
@@ -202,26 +217,39 @@ def _trusted_by_the_machine() -> str | None:
     return paths.capath
 
 
-def _read_sasl(reader: ConfigReader, data_plane: dict[str, ConfigValue]) -> SaslSettings:
+def _read_sasl(reader: ConfigReader, data_plane: dict[str, ConfigValue], hosts: tuple[str, ...]) -> SaslSettings:
     mechanism = _read_mechanism(reader)
+    if mechanism in _WITH_TOKENS:
+        return _read_tokens(reader, data_plane, mechanism, hosts)
     data_plane["sasl.mechanism"] = data_plane["sasl.mechanisms"] = mechanism
-    if mechanism == "OAUTHBEARER":
-        from kip848_client.wire.sasl.oauth_tokens import OAuthTokens  # here: other mechanisms need nothing of it
-
-        callback = reader.callback("oauth_cb", "config")
-        if callback is None:
-            raise ConfigError(
-                "oauth_cb is missing: sasl.mechanism=OAUTHBEARER needs a callable that takes "
-                "sasl.oauthbearer.config and returns (token, expiry in seconds since 1970)"
-            )
-        tokens = OAuthTokens(callback, reader.optional_text("sasl.oauthbearer.config"))
-        data_plane["oauth_cb"] = tokens
-        return SaslSettings(mechanism, token=tokens.token)
+    meaningless = sorted(TOKEN_KEYS & reader.conf.keys())
+    if meaningless:
+        raise ConfigError(f"{meaningless[0]} is for sasl.mechanism=OAUTHBEARER; the mechanism is {mechanism}")
     if "oauth_cb" in reader.conf:
         raise ConfigError(f"oauth_cb is for sasl.mechanism=OAUTHBEARER; the mechanism is {mechanism}")
     username, password = reader.text("sasl.username"), reader.text("sasl.password")
     check_user(username, password)
     return SaslSettings(mechanism, username=username, password=password)
+
+
+def _read_tokens(
+    reader: ConfigReader, data_plane: dict[str, ConfigValue], mechanism: str, hosts: tuple[str, ...]
+) -> SaslSettings:
+    from kip848_client.config.token_keys import read_token_source  # here: other mechanisms need nothing of tokens
+    from kip848_client.logins.callback import CallbackSource
+    from kip848_client.logins.oauth_tokens import OAuthTokens, shared_tokens
+
+    source = read_token_source(
+        reader,
+        mechanism=mechanism,
+        hosts=hosts,
+        allow_open=reader.flag(ALLOW_UNENCRYPTED, default=False),
+        is_loopback=is_loopback,
+    )
+    tokens = OAuthTokens(source) if isinstance(source, CallbackSource) else shared_tokens(source)
+    data_plane["sasl.mechanism"] = data_plane["sasl.mechanisms"] = "OAUTHBEARER"
+    data_plane["oauth_cb"] = tokens
+    return SaslSettings("OAUTHBEARER", token=tokens.token, token_source=source.name)
 
 
 def check_user(username: str, password: str) -> None:
@@ -248,7 +276,7 @@ def _read_mechanism(reader: ConfigReader) -> str:
             f"sasl.mechanism is missing; the protocol {security_protocol(reader)} needs one of {', '.join(_MECHANISMS)}"
         )
     mechanism = named.pop()
-    if mechanism in _MECHANISMS:
+    if mechanism in _MECHANISMS or mechanism in _WITH_TOKENS:
         return mechanism
     hint = _OTHER_MECHANISMS.get(mechanism, "it is not known here")
     raise ConfigError(f"sasl.mechanism={mechanism}: {hint}; choose one of {', '.join(_MECHANISMS)}")

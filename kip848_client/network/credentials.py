@@ -1,7 +1,7 @@
 """Makes the login of each new connection: a fresh SASL conversation, from the settings.
 
-A token is fetched on a thread of its own, because ``oauth_cb`` may block: heartbeats go on meanwhile. A callback that
-does not return is abandoned, and its thread, a daemon, is left behind. Runs on the background thread otherwise.
+A token is waited for on a thread of its own: heartbeats go on meanwhile. If it does not come, the thread, a daemon, is
+left behind. Runs on the background thread otherwise.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Credentials:
 
     Args:
         settings: as whom to log in.
-        token_timeout_ms: for ``oauth_cb``.
+        token_timeout_ms: for a token.
     """
 
     def __init__(self, settings: SaslSettings, *, token_timeout_ms: int) -> None:
@@ -46,7 +46,7 @@ class Credentials:
             ConfigError: a value is empty, or cannot be sent.
         """
         if self._settings.token is not None:
-            raise IllegalStateError("set_sasl_credentials() is for PLAIN and SCRAM; a token comes from oauth_cb")
+            raise IllegalStateError("set_sasl_credentials() is for PLAIN and SCRAM; this login is with tokens")
         check_user(username, password)
         self._settings = SaslSettings(self._settings.mechanism, username=username, password=password)
 
@@ -54,8 +54,8 @@ class Credentials:
         """Make one conversation.
 
         Raises:
-            ConnectionLostError, RequestTimeoutError: ``oauth_cb`` raised, or did not return in time.
-            AuthenticationError: it did not return a token.
+            ConnectionLostError, RequestTimeoutError: there is no token now, or not in time.
+            AuthenticationError: there will be none.
         """
         settings = self._settings
         if settings.token is not None:
@@ -73,7 +73,7 @@ class Credentials:
             log_event(logging.WARNING, LogEvent.OAUTH_FAILED, error=error)
             raise
         except TimeoutError as error:
-            late = RequestTimeoutError(f"oauth_cb did not return in {self._token_timeout_ms} ms")
+            late = RequestTimeoutError(f"{self._settings.token_source} gave no token in {self._token_timeout_ms} ms")
             log_event(logging.WARNING, LogEvent.OAUTH_FAILED, error=late)
             raise late from error
 

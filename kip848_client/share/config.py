@@ -38,7 +38,7 @@ _SHARED: Final = (
     "value.deserializer",
     "on_deserialization_error",
 )
-_SECURITY: Final = ("security.", "ssl.", "sasl.", "enable.ssl.", "enable.sasl.", "kip848.", "oauth")
+_SECURITY: Final = ("security.", "ssl.", "sasl.", "enable.ssl.", "enable.sasl.", "kip848.", "oauth", "https.")
 _OF_GROUPS: Final[Mapping[str, str]] = {
     "auto.offset.reset": "share.auto.offset.reset, a setting of the group (kip848 groups, or Kafka's kafka-configs)",
     "isolation.level": "share.isolation.level, a setting of the group",

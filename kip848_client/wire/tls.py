@@ -63,7 +63,12 @@ def _trust(context: ssl.SSLContext, settings: TlsSettings) -> None:
 
 
 def _identify(context: ssl.SSLContext, settings: TlsSettings) -> None:
-    if settings.certificate_location is None and settings.certificate_pem is None:
+    certificate_pem, key_pem = settings.certificate_pem, settings.key_pem
+    if settings.keystore_location is not None:
+        from kip848_client.wire.key_stores import read_key_store  # here: it loads another library
+
+        certificate_pem, key_pem = read_key_store(settings.keystore_location, settings.keystore_password)
+    if settings.certificate_location is None and certificate_pem is None:
         return
     password = settings.key_password
 
@@ -74,8 +79,8 @@ def _identify(context: ssl.SSLContext, settings: TlsSettings) -> None:
         return password
 
     with (
-        _as_file(settings.certificate_location, settings.certificate_pem) as certificate,
-        _as_file(settings.key_location, settings.key_pem) as key,
+        _as_file(settings.certificate_location, certificate_pem) as certificate,
+        _as_file(settings.key_location, key_pem) as key,
     ):
         for name, path in ((_CERTIFICATE, certificate), (_KEY, key)):
             with _naming(f"{name}.location", path), Path(path).open("rb"):

@@ -51,7 +51,7 @@ _SHARED: Final = (
     "retry.backoff.max.ms",
     "socket.connection.setup.timeout.ms",
 )
-_SECURITY: Final = ("security.", "ssl.", "sasl.", "enable.ssl.", "enable.sasl.", "kip848.", "oauth")
+_SECURITY: Final = ("security.", "ssl.", "sasl.", "enable.ssl.", "enable.sasl.", "kip848.", "oauth", "https.")
 
 
 class WorkerConfig(msgspec.Struct, frozen=True):

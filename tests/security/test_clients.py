@@ -14,9 +14,10 @@ import pytest
 from kip848_client import Consumer, EmbeddedBroker
 from kip848_client.errors import AuthenticationError, ConfigError, ConnectionLostError, IllegalStateError, Kip848Error
 from kip848_client.journal import JsonLinesJournal
+from kip848_client.logins.callback import CallbackSource
+from kip848_client.logins.oauth_tokens import OAuthTokens
 from kip848_client.member.core.states import MemberState
 from kip848_client.testing import BrokerSasl, BrokerTls
-from kip848_client.wire.sasl.oauth_tokens import OAuthTokens
 from tests.security.certificates import Authority, Identity
 from tests.support.driving import dotted, quiet
 from tests.support.telemetry_sdk import sdk_in_memory
@@ -400,7 +401,7 @@ def test_librdkafka_takes_the_shared_source_of_tokens() -> None:
         asked.append(config)
         return "token", 2e10
 
-    tokens = OAuthTokens(callback, "scope=x")
+    tokens = OAuthTokens(CallbackSource(callback, "scope=x"))
     settings = {
         "bootstrap.servers": "127.0.0.1:1",
         "group.id": "g",

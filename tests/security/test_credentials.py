@@ -10,8 +10,9 @@ import pytest
 
 from kip848_client.common.model import OAuthToken, SaslSettings
 from kip848_client.errors import AuthenticationError, ConnectionLostError, RequestTimeoutError
+from kip848_client.logins.callback import CallbackSource
+from kip848_client.logins.oauth_tokens import OAuthTokens
 from kip848_client.network.credentials import Credentials
-from kip848_client.wire.sasl.oauth_tokens import OAuthTokens
 
 TOKEN = OAuthToken("abc", 2e10)
 
@@ -66,7 +67,7 @@ def test_a_callback_that_hangs_is_given_up(caplog: pytest.LogCaptureFixture) -> 
         return TOKEN
 
     credentials = Credentials(SaslSettings("OAUTHBEARER", token=fetch), token_timeout_ms=20)
-    with caplog.at_level(logging.WARNING), pytest.raises(RequestTimeoutError, match="did not return in 20 ms"):
+    with caplog.at_level(logging.WARNING), pytest.raises(RequestTimeoutError, match="oauth_cb gave no token in 20 ms"):
         anyio.run(make, credentials)
     assert "consumer.oauth_failed" in caplog.text
     release.set()
@@ -89,7 +90,7 @@ def test_what_the_callback_raises_is_logged_without_its_words(
     def callback(_: str | None) -> tuple[str, float]:
         raise raised
 
-    settings = SaslSettings("OAUTHBEARER", token=OAuthTokens(callback, None).token)
+    settings = SaslSettings("OAUTHBEARER", token=OAuthTokens(CallbackSource(callback, None)).token)
     with caplog.at_level(logging.DEBUG), pytest.raises(seen_as):
         anyio.run(make, Credentials(settings, token_timeout_ms=10_000))
     assert "consumer.oauth_failed" in caplog.text

@@ -7,7 +7,8 @@ import threading
 import pytest
 
 from kip848_client.errors import AuthenticationError, ConnectionLostError
-from kip848_client.wire.sasl.oauth_tokens import OAuthTokens, read_token
+from kip848_client.logins.callback import CallbackSource, read_token
+from kip848_client.logins.oauth_tokens import OAuthTokens
 
 
 class Issuer:
@@ -28,7 +29,7 @@ class Issuer:
 def test_both_planes_get_the_same_token_until_three_quarters_of_its_life() -> None:
     """If each plane asked for itself, they could be two different users to the broker."""
     issuer = Issuer()
-    tokens = OAuthTokens(issuer, "scope=x", now_s=issuer.clock)
+    tokens = OAuthTokens(CallbackSource(issuer, "scope=x"), now_s=issuer.clock)
     assert tokens.token().value == "token1"
     issuer.now_s += 74
     assert tokens("ignored") == ("token1", 1_100.0, "alice", {"tenant": "t"})
@@ -48,7 +49,7 @@ def test_the_callback_is_never_called_twice_at_the_same_time() -> None:
         inside.release()
         return "t", 2e10
 
-    tokens = OAuthTokens(callback, None)
+    tokens = OAuthTokens(CallbackSource(callback, None))
     threads = [threading.Thread(target=tokens.token) for _ in range(8)]
     for thread in threads:
         thread.start()
@@ -64,7 +65,7 @@ def test_a_callback_that_raises_may_do_better_later_and_its_words_are_not_repeat
         raise OSError("https://user:canary@issuer refused")
 
     with pytest.raises(ConnectionLostError, match="oauth_cb raised OSError") as failure:
-        OAuthTokens(callback, None).token()
+        OAuthTokens(CallbackSource(callback, None)).token()
     assert not isinstance(failure.value, AuthenticationError)
     assert "canary" not in str(failure.value)
 
@@ -76,13 +77,13 @@ def test_a_callback_may_say_itself_that_it_is_of_no_use_to_try_again() -> None:
         raise AuthenticationError("the account is closed")
 
     with pytest.raises(AuthenticationError, match="the account is closed"):
-        OAuthTokens(callback, None).token()
+        OAuthTokens(CallbackSource(callback, None)).token()
 
 
 def test_an_expired_token_is_not_shown_to_a_broker() -> None:
     """A clock that is wrong, or a cache that is stale: said in words before the broker says no."""
     with pytest.raises(ConnectionLostError, match="expired 5 s ago"):
-        OAuthTokens(lambda _: ("t", 95.0), None, now_s=lambda: 100.0).token()
+        OAuthTokens(CallbackSource(lambda _: ("t", 95.0), None), now_s=lambda: 100.0).token()
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kip848_client.common.model import OAuthToken
-from kip848_client.errors import AuthenticationError
+from kip848_client.errors import AuthenticationError, ConnectionLostError
 from kip848_client.wire.sasl.mechanism import SaslRefusal
 from kip848_client.wire.sasl.oauthbearer import OAuthBearerClient
 from kip848_client.wire.sasl.plain import PlainClient, PlainServer
@@ -60,10 +60,18 @@ def test_a_token_is_shown_as_the_rfc_says() -> None:
 
 def test_a_refused_token_is_named_as_the_cause_and_not_shown() -> None:
     """The broker's reason helps; the token in it would be a leak."""
-    client = OAuthBearerClient(OAuthToken("abc.def", 1.0))
+    client = OAuthBearerClient(OAuthToken("abc.def", 2e10))
     with pytest.raises(AuthenticationError, match=r"refused the token.*invalid_token"):
         client.answer(b'{"status":"invalid_token"}')
     with pytest.raises(AuthenticationError) as refusal:
         client.answer(b"no good: abc.def")
     assert "abc.def" not in str(refusal.value)
     assert "abc.def" not in repr(OAuthToken("abc.def", 1.0))
+
+
+def test_a_token_that_expired_on_its_way_does_not_end_the_member() -> None:
+    """A machine that paused for a second shows it too late; a refusal would be final, and the next token is good."""
+    client = OAuthBearerClient(OAuthToken("abc.def", 1.0))
+    with pytest.raises(ConnectionLostError, match="expired while it was shown") as failure:
+        client.answer(b'{"status":"invalid_token"}')
+    assert not isinstance(failure.value, AuthenticationError)

@@ -157,7 +157,7 @@ def test_durations(text: str, expected_ms: int) -> None:
         ({"kafka.sasl.jaas.config": JAAS + " serviceName=x;"}, "cannot be translated: set kafka.sasl.mechanism"),
         ({"kafka.sasl.jaas.config": JAAS + ";", "kafka.sasl.username": "bob"}, "sasl.username and Java's .* differ"),
         ({"kafka.ssl.truststore.location": "/x.jks"}, "/x.jks is a store .*keytool .*kafka.ssl.ca.location=ca.pem"),
-        ({"kafka.ssl.keystore.location": "/x", "kafka.ssl.keystore.type": "PKCS12"}, "openssl pkcs12 -in keystore.p12"),
+        ({"kafka.ssl.keystore.location": "/x.jks"}, "kafka.ssl.keystore.location=keystore.p12"),
         ({"kafka.ssl.truststore.password": "hunter2"}, "^kafka.ssl.truststore.password is a store"),
     ],
 )

@@ -114,17 +114,17 @@ def create_record_consumer(conf: Mapping[str, ConfigValue]) -> RecordConsumer:
 
     Raises:
         ConfigError: librdkafka refuses a key or a value; the message names the nearest known key.
-        ConnectionLostError, AuthenticationError: ``oauth_cb`` gives no token.
+        ConnectionLostError, AuthenticationError: there is no token to log in with.
     """
     # list_topics() would import this in the middle of a poll(), in C. Ctrl-C during an import may be an ImportError, or
     # be lost: then it is noticed here, before anything is joined.
     import confluent_kafka.admin
 
     if (tokens := conf.get("oauth_cb")) is not None:
-        from kip848_client.wire.sasl.oauth_tokens import OAuthTokens  # here: other logins need nothing of it
+        from kip848_client.logins.oauth_tokens import OAuthTokens  # here: other logins need nothing of it
 
         if isinstance(tokens, OAuthTokens):
-            tokens.token()  # confluent_kafka would wait ten seconds for it, and then not say why there is none
+            tokens.token(now=True)  # confluent_kafka would wait ten seconds for it, and then not say why there is none
     # Without a logger librdkafka writes to stderr, past the application's logs.
     # By default it would commit its positions, to a group that it is not in.
     settings = {"logger": logging.getLogger(LIBRDKAFKA_LOGGER), **conf, "enable.auto.commit": False}

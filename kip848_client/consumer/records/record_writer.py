@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from kip848_client.config import ConfigValue
+from kip848_client.config.security import for_librdkafka
 from kip848_client.consumer.records.data_plane import translate
 from kip848_client.consumer.records.librdkafka_log import LIBRDKAFKA_LOGGER
 from kip848_client.errors import ConfigError, RequestTimeoutError
@@ -35,13 +36,14 @@ class RecordWriter:
         timeout_ms: limit of `begin`, and of `flush`.
 
     Raises:
-        ConfigError: librdkafka refuses a key or a value.
+        ConfigError: a key or a value is refused.
+        ConnectionLostError, AuthenticationError: there is no token to log in with.
     """
 
     def __init__(self, conf: Mapping[str, ConfigValue], *, timeout_ms: int) -> None:
         self._timeout_s: Final = timeout_ms / 1_000
         self._failure: KafkaError | None = None
-        settings: dict[str, Any] = {**_DEFAULTS, **conf, "logger": logging.getLogger(LIBRDKAFKA_LOGGER)}
+        settings: dict[str, Any] = {**_DEFAULTS, **for_librdkafka(conf), "logger": logging.getLogger(LIBRDKAFKA_LOGGER)}
         try:
             self._producer = Producer({**settings, "on_delivery": self._delivered})
         except KafkaException as error:

@@ -29,7 +29,7 @@ _OWNED: Final[Mapping[str, str]] = {
     "partitioner.class": "is not supported: keys choose partitions as in Java's producer, or a column partition does",
 }
 
-_COMMON: Final = ("bootstrap.servers", "security.", "sasl.", "ssl.", "kip848.")
+_COMMON: Final = ("bootstrap.servers", "security.", "sasl.", "ssl.", "kip848.", "https.")
 """Keys that the control plane needs, too."""
 
 TRANSACTION_TIMEOUT_MS: Final = 900_000

@@ -35,7 +35,7 @@ from kip848_client.errors import (
     RequestTimeoutError,
     error_for_code,
 )
-from kip848_client.tools.shared.admin_client import admin_client, asked, client_conf
+from kip848_client.tools.shared.admin_client import admin_client, asked
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -134,7 +134,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         return actions[arguments.action](arguments)
     except (ConnectionLostError, RequestTimeoutError) as error:  # librdkafka's text has no address
-        servers = client_conf(arguments)["bootstrap.servers"]
+        servers = read_properties(arguments)["bootstrap.servers"]
         raise type(error)(f"{error}; no answer from {servers}: check that a broker listens there") from error
 
 

@@ -70,7 +70,7 @@ def _of_registry(option: str, kind: str, name: str, url: str) -> Deserialize:
         read_json: Deserialize = JSONDeserializer(None, schema_registry_client=client)
         return read_json
     from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
-    from google.protobuf.json_format import MessageToDict  # type: ignore[import-untyped]
+    from google.protobuf.json_format import MessageToDict
 
     module, _, of_module = name.partition(":")
     message_type = getattr(importlib.import_module(module), of_module, None)

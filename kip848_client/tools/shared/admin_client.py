@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kip848_client.cli.shared.properties import Role, read_properties
-from kip848_client.config.security import OWN_SECURITY_KEYS
+from kip848_client.config import ConfigValue
+from kip848_client.config.security import for_librdkafka
 from kip848_client.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -16,18 +17,19 @@ if TYPE_CHECKING:
 
 def client_conf(
     arguments: argparse.Namespace, *, role: Role = "client", options: Mapping[str, str] | None = None
-) -> dict[str, str]:
-    """The configuration of a client without a group; what `read_properties` returns wins over the defaults.
+) -> dict[str, ConfigValue]:
+    """What a client of librdkafka without a group is made with; what `read_properties` returns wins over the defaults.
 
     Raises:
-        ConfigError: a property without ``=``, or a file that cannot be read.
+        ConfigError: a property without ``=``, a file that cannot be read, or a security key that is refused.
+        ConnectionLostError, AuthenticationError: there is no token to log in with.
     """
-    conf = {
+    conf: dict[str, ConfigValue] = {
         "client.id": f"kip848-{arguments.command}",
         "log_level": "2",  # librdkafka would repeat each refused connection twenty times a second
         **read_properties(arguments, role=role, options=options),
     }
-    return {key: value for key, value in conf.items() if key not in OWN_SECURITY_KEYS}
+    return for_librdkafka(conf)
 
 
 def admin_client(arguments: argparse.Namespace) -> AdminClient:
@@ -40,7 +42,7 @@ def admin_client(arguments: argparse.Namespace) -> AdminClient:
     from confluent_kafka.admin import AdminClient
 
     try:
-        return AdminClient({**client_conf(arguments)})
+        return AdminClient({**client_conf(arguments)})  # type: ignore[dict-item]  # its stubs know no callbacks
     except KafkaException as error:
         raise ConfigError(f"{error.args[0].str()}") from error
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from typing import Final
 
 from kip848_client.common.model import OAuthToken
-from kip848_client.errors import AuthenticationError
+from kip848_client.errors import AuthenticationError, ConnectionLostError
 from kip848_client.wire.sasl.mechanism import SaslRefusal, without_secret
 from kip848_client.wire.sasl.unsecured_jws import BearerClaims, TokenError
 
@@ -23,13 +24,15 @@ class OAuthBearerClient:
     """Shows *token*; a refusal comes in two steps, the second of which is the error code.
 
     Args:
-        token: its parts were checked by `kip848_client.wire.sasl.oauth_tokens`.
+        token: its parts were checked by `kip848_client.logins.source`.
+        now_s: wall clock, in seconds since 1970.
     """
 
     mechanism: Final = "OAUTHBEARER"
 
-    def __init__(self, token: OAuthToken) -> None:
+    def __init__(self, token: OAuthToken, *, now_s: Callable[[], float] = time.time) -> None:
         self._token: Final = token
+        self._now_s = now_s
         self.identity: Final = f"the token of {token.principal!r}" if token.principal else "the token"
 
     def without_secret(self, text: str) -> str:
@@ -48,10 +51,16 @@ class OAuthBearerClient:
         Raises:
             AuthenticationError: the token is refused. A server may wait for one more byte before it says so itself;
                 we hang up instead.
+            ConnectionLostError: the same for a token that has expired meanwhile; the next one may be good.
         """
         if challenge:
             told = self.without_secret(challenge.decode("utf-8", "replace"))[:_TOLD_MAX]
-            raise AuthenticationError(f"the broker refused the token that oauth_cb returned: {told}")
+            if self._now_s() >= self._token.expires_s:
+                raise ConnectionLostError(f"the token expired while it was shown to the broker: {told}")
+            raise AuthenticationError(
+                f"the broker refused the token: {told}; check that the broker trusts its issuer, and that the token is "
+                "for this cluster (scope, audience)"
+            )
 
 
 class OAuthBearerServer:
