@@ -278,11 +278,12 @@ class AsyncShareConsumer(Generic[K_co, V_co]):
         return None if processor is None else processor.status()
 
     def hand_over(self) -> None:
-        """End ``process()``: give back at once what has not begun, and let handlers end. Returns at once."""
-        processor = self._processor
-        if processor is not None:
-            processor.stopping = True
-            self._tell_loop()
+        """End ``process()``: give back at once what has not begun, and let handlers end. From any thread or signal.
+
+        Returns at once; close() follows. Before process() it ends that at once.
+        """
+        self._core.hands_over = True
+        self._tell_loop()
 
     # --- state
 

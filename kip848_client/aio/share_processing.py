@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from contextvars import copy_context
 from typing import Any, Final
 
 import anyio
@@ -36,34 +35,36 @@ class TaskQueueProcessor(QueueProcessor):
         self._wait: Final = wait
         self._wake: Final = wake
         self._handler: Final = handler
-        self._context: Final = copy_context()
         self._scopes: Final[dict[Job, anyio.CancelScope]] = {}
         self._tasks: TaskGroup | None = None
 
     async def run(self) -> None:
         """Handle records until the consumer is closed or hands over."""
         self.begin()
+        failure: Exception | None = None
         try:
             async with anyio.create_task_group() as self._tasks:
-                while (wait_s := self.step()) is not None:
-                    await self._wait(wait_s)
+                try:
+                    while (wait_s := self.step()) is not None:
+                        if not self._ends:
+                            await self._wait(wait_s)
+                except Exception as error:  # noqa: BLE001  raised below: the task group would wrap it
+                    failure = error
+                    self.release_all()
                 self._tasks.cancel_scope.cancel()
+            if failure is not None:
+                raise failure
         except BaseException:
             self.release_all()
             raise
         finally:
             self.end()
 
-    def stop(self) -> None:
-        """Begin nothing new."""
-        self.stopping = True
-        self._wake()
-
     def start(self, job: Job) -> None:
         """Run the handler in a task."""
         assert self._tasks is not None
         scope = self._scopes[job] = anyio.CancelScope()
-        self._context.copy().run(self._tasks.start_soon, self._handle, job, scope)
+        self.context_of(job).run(self._tasks.start_soon, self._handle, job, scope)
 
     def cancel(self, job: Job) -> None:
         """Cancel the task."""
@@ -78,8 +79,6 @@ class TaskQueueProcessor(QueueProcessor):
                 check_finished(await self._handler(job.message), instead="await it in the handler")
             except Exception as raised:  # noqa: BLE001  the handler's, whatever it is
                 error = raised
-        if scope.cancelled_caught:
-            return
         self._scopes.pop(job, None)
-        self.ended(job, error)
+        self._ends.append((job, error))
         self._wake()

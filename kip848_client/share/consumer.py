@@ -304,11 +304,10 @@ class ShareConsumer(Generic[K_co, V_co]):
     def hand_over(self) -> None:
         """End ``process()``: give back at once what has not begun, and let handlers end. From any thread or signal.
 
-        Returns at once; close() follows.
+        Returns at once; close() follows. Before process() it ends that at once.
         """
-        processor = self._processor
-        if processor is not None:
-            processor.stop()
+        self._core.hands_over = True
+        self._changes.changed()
 
     # --- state
 
@@ -345,7 +344,7 @@ class ShareConsumer(Generic[K_co, V_co]):
             timeout_s = math.inf
         processor = self._processor
         if processor is not None:
-            processor.stop()
+            self.hand_over()
             if processor.runs_in_this_thread:
                 return  # a signal handler: process() ends first, and then the block around it closes
             until_s = time.monotonic() + min(timeout_s, 1e9)

@@ -76,6 +76,8 @@ class ShareCore:
         self.callback: AcknowledgementCallback | None = None
         self.processor: object = None
         """The ``process()`` that runs, which reads and acknowledges by itself."""
+        self.hands_over: bool = False
+        """``process()`` is to end, or to end as soon as it begins."""
         self._values: Final[Deserializers | None] = deserializers_of(self.config.connections)
         self._returned: dict[AcquiredRecord, None] = {}
         """What the last poll() returned and nobody has acknowledged."""
@@ -375,7 +377,7 @@ class ShareCore:
     def end_processing(self) -> None:
         """``process()`` has ended: poll() reads as before."""
         with self.host.lock:
-            self.processor = None
+            self.processor, self.hands_over = None, False
             self._returned.clear()
             self.host.reader.room, self.host.reader.record_limit = 0, self.config.reader.record_limit
 

@@ -17,22 +17,26 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
-from contextvars import copy_context
-from typing import Any, Final, cast
+from contextvars import Context, copy_context
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
 from kip848_client.common.callables import check_finished
 from kip848_client.consumer.processing.daemon_threads import DaemonThreads
 from kip848_client.consumer.processing.dead_letters import DeadLetters
-from kip848_client.consumer.processing.driver import _Retry as Retry
+from kip848_client.consumer.processing.retries import Retry
 from kip848_client.consumer.records.message import Message
 from kip848_client.errors import Kip848Error
+from kip848_client.member.processing.work import HANDLING, ProcessingAttempt, RetryLater
 from kip848_client.member.share.held_records import AcquiredRecord
 from kip848_client.member.share.share_events import AcknowledgeType
 from kip848_client.share.core import Changes, ShareCore
 from kip848_client.share.message import ShareMessage
 from kip848_client.share.settings import QueueSettings, QueueStatus, Reject
+
+if TYPE_CHECKING:
+    from kip848_client.member.processing.work import Work
 
 _RENEW_AT: Final = 2 / 3
 _LOOK_S: Final = 0.25
@@ -49,6 +53,22 @@ class Job(msgspec.Struct, eq=False):
     """Its outcome is decided: what its handler does from now on does not count."""
     renewed_ms: int = 0
     first_started_ms: int = 0
+    buried: bool = False
+    """Its dead letter is on its way."""
+    last_error: BaseException | None = None
+    asks: bool = False
+    heeded: bool = False
+    """What `processing_cancelled` notes."""
+
+    @property
+    def state(self) -> str:
+        """What `processing_cancelled` asks for."""
+        return "cancelled" if self.over else "running"
+
+    @property
+    def told(self) -> ProcessingAttempt:
+        """What `processing_attempt` tells the handler."""
+        return ProcessingAttempt(self.attempt, self.last_error)
 
     @property
     def held(self) -> AcquiredRecord:
@@ -66,9 +86,14 @@ class QueueProcessor(ABC):
         self._jobs: Final[dict[AcquiredRecord, Job]] = {}
         self._retries: Final[list[tuple[int, int, Job]]] = []
         self._number: Final = itertools.count()
+        self._ends: Final[deque[tuple[Job, BaseException | None]]] = deque()
+        """Handlers that have ended, with what they raised."""
+        self._hung: Final[set[Job]] = set()
+        """Handlers that run although their end does not count; each still has its slot."""
         self._counts: Final = dict.fromkeys(("accepted", "released", "rejected", "renewed", "lost"), 0)
         self.stopping: bool = False
         self._stop_by_ms: int | None = None
+        self._context: Final = copy_context()
 
     def begin(self) -> None:
         """Take over from poll().
@@ -86,7 +111,7 @@ class QueueProcessor(ABC):
 
     @abstractmethod
     def start(self, job: Job) -> None:
-        """Call the handler; `ended` is called when it has ended."""
+        """Call the handler; its end goes to `_ends`, whether it counts or not."""
 
     @abstractmethod
     def cancel(self, job: Job) -> None:
@@ -98,45 +123,52 @@ class QueueProcessor(ABC):
         Raises:
             Kip848Error: a broker refused what no retry cures.
         """
+        while self._ends:
+            self.ended(*self._ends.popleft())
         now_ms = self._core.clock.now_ms()
         self._lose()
         self._hold(now_ms)
-        self.stopping = self.stopping or self._core.host.closing
+        self.stopping = self.stopping or self._core.hands_over or self._core.host.closing
         if self.stopping:
             if self._stop_by_ms is None:
                 self._stop_by_ms = now_ms + int(self._settings.grace_s * 1000)
                 self._core.stop_acquiring()
+                self._retries.clear()
                 for job in list(self._jobs.values()):
-                    if not job.running:  # it waits for its next attempt
+                    if not job.running and not job.buried:  # it waits for its next attempt
                         self._finish(job, AcknowledgeType.RELEASE)
-            running = [job for job in self._jobs.values() if job.running]
-            if not running:
+            if not self._jobs:
                 return None
             if now_ms >= self._stop_by_ms:
-                for job in running:
-                    self._finish(job, AcknowledgeType.RELEASE)
-                    self.cancel(job)
+                self.release_all()
                 return None
-            return _LOOK_S
+            return min(_LOOK_S, self._next_s(now_ms))
         self._begin(now_ms)
         return self._next_s(now_ms)
 
     def ended(self, job: Job, error: BaseException | None) -> None:
         """A handler has returned or raised."""
         job.running = False
+        self._hung.discard(job)
         if job.over:
             return
         if error is None:
             self._finish(job, AcknowledgeType.ACCEPT)
             return
         settings, now_ms = self._settings, self._core.clock.now_ms()
+        job.last_error = error.reason if isinstance(error, RetryLater) else error
         rejected = isinstance(error, (Reject, *settings.reject))
         wait_s = None
-        if not rejected and self._retry is not None and not self.stopping:
+        if self.stopping:
+            pass  # it is released: another worker need not wait
+        elif isinstance(error, RetryLater):
+            wait_s = error.delay_s
+        elif not rejected and self._retry is not None:
             wait_s = self._retry.wait_s(
                 job.message, error, attempt=job.attempt, elapsed_ms=now_ms - job.first_started_ms
             )
         last = job.held.delivery_count >= settings.max_deliveries
+        error = job.last_error
         self._core.log_failure(job.message, error, attempt=job.attempt, again=wait_s is not None)
         if wait_s is not None:
             heapq.heappush(self._retries, (now_ms + int(wait_s * 1000), next(self._number), job))
@@ -146,27 +178,34 @@ class QueueProcessor(ABC):
             self._finish(job, AcknowledgeType.REJECT if rejected else AcknowledgeType.RELEASE)
 
     def release_all(self) -> None:
-        """The end by an exception: give back what is in hand."""
+        """The end by an exception: give back what is in hand, except what is done."""
+        while self._ends:
+            job, error = self._ends.popleft()
+            if error is None and not job.over:
+                self._finish(job, AcknowledgeType.ACCEPT)
         for job in list(self._jobs.values()):
             self._finish(job, AcknowledgeType.RELEASE)
-            if job.running:
-                self.cancel(job)
+            self._abandon(job)
 
     def status(self) -> QueueStatus:
         """What is in hand now."""
-        running = sum(job.running for job in list(self._jobs.values()))
-        return QueueStatus(running=running, waiting_retry=len(self._retries), **self._counts)
+        return QueueStatus(running=self._busy, waiting_retry=len(self._retries), **self._counts)
 
     # --- inside
 
+    @property
+    def _busy(self) -> int:
+        """Slots that are taken by handlers that run."""
+        return len(self._hung) + sum(job.running for job in list(self._jobs.values()))
+
     def _begin(self, now_ms: int) -> None:
-        running = sum(job.running for job in self._jobs.values())
-        while self._retries and self._retries[0][0] <= now_ms and running < self._settings.concurrency:
+        busy = self._busy
+        while self._retries and self._retries[0][0] <= now_ms and busy < self._settings.concurrency:
             job = heapq.heappop(self._retries)[2]
             if not job.over:
                 self._call(job, now_ms)
-                running += 1
-        free = self._settings.concurrency - len(self._jobs)
+                busy += 1
+        free = self._settings.concurrency - len(self._jobs) - len(self._hung)
         for message in self._core.take_jobs(free):
             job = self._jobs[message.held] = Job(message, renewed_ms=now_ms, first_started_ms=now_ms)
             self._call(job, now_ms)
@@ -174,8 +213,16 @@ class QueueProcessor(ABC):
     def _call(self, job: Job, now_ms: int) -> None:
         job.attempt += 1
         job.began_ms = now_ms
+        if self._retry is not None:
+            self._retry.begins(job.message, attempt=job.attempt, elapsed_ms=now_ms - job.first_started_ms)
         job.running = True
         self.start(job)
+
+    def context_of(self, job: Job) -> Context:
+        """What its handler runs in, for `processing_attempt` and `processing_cancelled`."""
+        context = self._context.copy()
+        context.run(HANDLING.set, (self, cast("Work", job)))  # it has the attributes that are read
+        return context
 
     def _hold(self, now_ms: int) -> None:
         """Renew locks, and end calls that take too long."""
@@ -183,10 +230,9 @@ class QueueProcessor(ABC):
         lock_ms = self._core.lock_ms
         for job in list(self._jobs.values()):
             if limit_ms is not None and job.running and now_ms - job.began_ms >= limit_ms:
-                late = TimeoutError(f"the handler took longer than {self._settings.timeout_s} s")
-                self.cancel(job)
-                self.ended(job, late)
-                job.over = True
+                again = self._jobs[job.held] = msgspec.structs.replace(job)  # what `retry` may call again
+                self._abandon(job)
+                self.ended(again, TimeoutError(f"the handler took longer than {self._settings.timeout_s} s"))
             elif lock_ms and now_ms - job.renewed_ms >= int(lock_ms * _RENEW_AT):
                 job.renewed_ms = now_ms
                 if self._core.say(job.held, AcknowledgeType.RENEW):
@@ -195,25 +241,33 @@ class QueueProcessor(ABC):
     def _lose(self) -> None:
         """Cancel handlers whose locks have ended: another member has their records."""
         for job in [job for job in self._jobs.values() if not self._core.has(job.held)]:
-            self._counts["lost"] += 1
-            job.over = True
-            self._forget(job)
-            self._core.log_failure(
-                job.message, Kip848Error("its lock has ended: another member has it"), attempt=job.attempt, again=False
-            )
-            if job.running:
-                self.cancel(job)
+            self._note_lost(job)
+            self._abandon(job)
+
+    def _note_lost(self, job: Job) -> None:
+        self._jobs.pop(job.held, None)
+        self._counts["lost"] += 1
+        lost = Kip848Error("its lock has ended: another member has it")
+        self._core.log_failure(job.message, lost, attempt=job.attempt, again=False)
+
+    def _abandon(self, job: Job) -> None:
+        """What its handler does from now on does not count."""
+        job.over = True
+        if job.running:
+            self._hung.add(job)
+            self.cancel(job)
 
     def _finish(self, job: Job, word: AcknowledgeType) -> None:
         job.over = True
-        self._forget(job)
-        self._core.say(job.held, word)
-        self._counts[_COUNTED[word]] += 1
-
-    def _forget(self, job: Job) -> None:
-        self._jobs.pop(job.held, None)
+        if self._core.say(job.held, word):
+            self._jobs.pop(job.held, None)
+            self._counts[_COUNTED[word]] += 1
+        else:
+            self._note_lost(job)
 
     def _bury(self, job: Job, error: BaseException, letters: DeadLetters) -> None:
+        job.buried = True
+
         def delivered(failure: Exception | None) -> None:
             if job.over:
                 return
@@ -234,7 +288,7 @@ class QueueProcessor(ABC):
     def _next_s(self, now_ms: int) -> float:
         if self._settings.dead_letter is not None:
             self._settings.dead_letter.serve()
-        due = [self._retries[0][0]] if self._retries else []
+        due = [self._retries[0][0]] if self._retries and self._busy < self._settings.concurrency else []
         lock_ms = self._core.lock_ms
         if lock_ms and self._jobs:
             due.append(min(job.renewed_ms for job in self._jobs.values()) + int(lock_ms * _RENEW_AT))
@@ -274,24 +328,19 @@ class ThreadQueueProcessor(QueueProcessor):
         self._handler: Final = handler
         self._own: Final = executor is None
         self._pool: Final = executor or DaemonThreads(settings.concurrency)
-        self._context: Final = copy_context()
         self._thread: int | None = None
-        self._ends: Final[deque[tuple[Job, BaseException | None]]] = deque()
 
     def run(self) -> None:
         """Handle records until the consumer is closed or hands over."""
         self._thread = threading.get_ident()
         self.begin()
         try:
-            while True:
-                version = self._changes.version
-                while self._ends:
-                    self.ended(*self._ends.popleft())
-                wait_s = self.step()
-                if wait_s is None:
-                    return
-                if not self._ends:
-                    self._changes.wait(version, time.monotonic() + wait_s)
+            try:
+                self._handle_records()
+            except KeyboardInterrupt:  # let handlers end, as for SIGTERM; a second Ctrl-C does not wait
+                self.stopping = True
+                self._handle_records()
+                raise
         except BaseException:
             self.release_all()
             raise
@@ -300,19 +349,23 @@ class ThreadQueueProcessor(QueueProcessor):
             if self._own:
                 self._pool.shutdown(wait=False)
 
+    def _handle_records(self) -> None:
+        while True:
+            version = self._changes.version
+            wait_s = self.step()
+            if wait_s is None:
+                return
+            if not self._ends:
+                self._changes.wait(version, time.monotonic() + wait_s)
+
     @property
     def runs_in_this_thread(self) -> bool:
         """Whether the caller is inside `run`."""
         return self._thread == threading.get_ident()
 
-    def stop(self) -> None:
-        """Begin nothing new. From any thread."""
-        self.stopping = True
-        self._changes.changed()
-
     def start(self, job: Job) -> None:
         """Call the handler in a thread, in a context of its own."""
-        context = self._context.copy()
+        context = self.context_of(job)
         self._pool.submit(lambda: context.run(self._handle, job))
 
     def cancel(self, job: Job) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Self
@@ -10,19 +11,38 @@ import anyio
 import pytest
 import tenacity
 
-from kip848_client import AsyncShareConsumer, EmbeddedBroker, IllegalStateError, Reject, ShareConsumer
+from kip848_client import (
+    AsyncShareConsumer,
+    EmbeddedBroker,
+    IllegalStateError,
+    Reject,
+    RetryLater,
+    ShareConsumer,
+    processing_attempt,
+    processing_cancelled,
+)
 from kip848_client.common.clock import Clock
 from kip848_client.testing import RecordState, SharePartitionSnapshot
 from tests.share.fast_forward import FastForward
 from tests.support.waiting import SOON_S, wait_until
 
 Handler = Callable[[Any], object]
+HOUR_MS = 3_600_000
 
 
 @pytest.fixture
 def broker() -> Iterator[EmbeddedBroker]:
     with EmbeddedBroker({"mails": 1}) as made:
         made.groups.set_config("g", {"share.auto.offset.reset": "earliest"})
+        yield made
+
+
+@pytest.fixture
+def long_locks() -> Iterator[EmbeddedBroker]:
+    """Locks of an hour: the test moves its consumer's clock."""
+    with EmbeddedBroker({"mails": 1}, config={"group.share.max.record.lock.duration.ms": HOUR_MS}) as made:
+        hour = {"share.record.lock.duration.ms": str(HOUR_MS)}
+        made.groups.set_config("g", {"share.auto.offset.reset": "earliest", **hour})
         yield made
 
 
@@ -152,27 +172,23 @@ def test_retries_stay_within_one_delivery(broker: EmbeddedBroker, backend: str) 
 
 
 @pytest.mark.parametrize("backend", ["threads", "asyncio"])
-def test_a_lock_is_renewed_while_the_handler_runs(backend: str) -> None:
+def test_a_lock_is_renewed_while_the_handler_runs(long_locks: EmbeddedBroker, backend: str) -> None:
     """A job that takes several lock times would be done by several workers at once."""
     counts: list[int] = []
-    go_on = threading.Event()
-    hour_ms, clock = 3_600_000, FastForward()
+    go_on, clock = threading.Event(), FastForward()
 
     def handle(message: Any) -> Any:
         counts.append(message.delivery_count())
         return go_on.wait() and None if backend == "threads" else anyio.to_thread.run_sync(go_on.wait)
 
-    with EmbeddedBroker({"mails": 1}, config={"group.share.max.record.lock.duration.ms": hour_ms}) as broker:
-        hour = {"share.record.lock.duration.ms": str(hour_ms)}
-        broker.groups.set_config("g", {"share.auto.offset.reset": "earliest", **hour})
-        broker.produce("mails", "a")
-        with Running(broker, handle, backend=backend, clock=clock) as running:
-            wait_until(lambda: counts)
-            for number in range(1, 5):
-                clock.ahead_ms += hour_ms * 3 // 4
-                wait_until(lambda: confirmed_renewals(running) == number, what=f"renewal {number}")  # noqa: B023
-            go_on.set()
-            broker.shares.wait_for("g", all_done)
+    long_locks.produce("mails", "a")
+    with Running(long_locks, handle, backend=backend, clock=clock) as running:
+        wait_until(lambda: counts)
+        for number in range(1, 5):
+            clock.ahead_ms += HOUR_MS * 3 // 4
+            wait_until(lambda: confirmed_renewals(running) == number, what=f"renewal {number}")  # noqa: B023
+        go_on.set()
+        long_locks.shares.wait_for("g", all_done)
     assert counts == [1]
 
 
@@ -247,6 +263,131 @@ def test_handing_over_lets_handlers_end_and_gives_back_the_rest_at_once(broker: 
                 rest += [each.value() or b"" for each in other.poll(SOON_S)]
         go_on.set()
     assert (seen, sorted(rest)) == ([b"a"], [b"b", b"c"])
+    broker.shares.wait_for("g", all_done)
+
+
+@pytest.mark.parametrize("backend", ["threads", "asyncio"])
+def test_handing_over_before_process_ends_it_at_once(broker: EmbeddedBroker, backend: str) -> None:
+    """SIGTERM may come before the first record: the program would go on until it is killed."""
+    broker.produce("mails", "a")
+    conf = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g"}
+    if backend == "threads":
+        with ShareConsumer(conf) as queue:
+            queue.subscribe(["mails"])
+            queue.hand_over()
+            queue.process(lambda _: pytest.fail("it was handled"))
+        return
+
+    async def main() -> None:
+        async def handle(_: Any) -> None:
+            pytest.fail("it was handled")
+
+        async with AsyncShareConsumer(conf) as queue:
+            await queue.subscribe(["mails"])
+            queue.hand_over()
+            await queue.process(handle)
+
+    anyio.run(main)
+
+
+@pytest.mark.parametrize("backend", ["threads", "asyncio"])
+def test_what_takes_too_long_is_tried_again_within_its_delivery(long_locks: EmbeddedBroker, backend: str) -> None:
+    """Forgotten, it would hold its slot and its lock for ever."""
+    calls: list[tuple[int, int]] = []
+    go_on, clock = threading.Event(), FastForward()
+
+    def handle(message: Any) -> Any:
+        number = processing_attempt().number
+        calls.append((message.delivery_count(), number))
+        if number == 1:
+            return go_on.wait() and None if backend == "threads" else anyio.sleep_forever()
+        return None
+
+    long_locks.produce("mails", "a")
+    retry = tenacity.Retrying(stop=tenacity.stop_after_attempt(2), wait=tenacity.wait_none())
+    arguments = {"timeout_s": 1_000, "retry": retry, "concurrency": 2}
+    with Running(long_locks, handle, backend=backend, clock=clock, **arguments) as running:
+        wait_until(lambda: calls)
+        clock.ahead_ms = 1_000_000
+        long_locks.shares.wait_for("g", all_done)
+        go_on.set()
+    assert calls == [(1, 1), (1, 2)]
+    assert running.error is None
+
+
+def test_a_handler_in_a_thread_can_ask_whether_its_end_counts(broker: EmbeddedBroker) -> None:
+    """A thread cannot be cancelled: it would work on for nothing."""
+    asked: list[bool] = []
+
+    def handle(message: Any) -> None:
+        if message.delivery_count() == 1:
+            wait_until(processing_cancelled)
+            asked.append(True)
+
+    broker.produce("mails", "a")
+    with Running(broker, handle, backend="threads", timeout_s=0.5, concurrency=2):
+        wait_until(lambda: asked)
+        broker.shares.wait_for("g", all_done)
+
+
+def test_a_handler_may_ask_to_be_called_again_later(broker: EmbeddedBroker) -> None:
+    """As in a consumer's process(), whatever `retry` says."""
+    attempts: list[int] = []
+
+    def handle(_: Any) -> None:
+        attempts.append(processing_attempt().number)
+        if len(attempts) == 1:
+            raise RetryLater(0.01)
+
+    broker.produce("mails", "a")
+    with Running(broker, handle, backend="threads"):
+        broker.shares.wait_for("g", all_done)
+    assert attempts == [1, 2]
+
+
+@pytest.mark.parametrize("backend", ["threads", "asyncio"])
+def test_an_error_of_the_library_is_raised_as_it_is(broker: EmbeddedBroker, backend: str) -> None:
+    """In an ExceptionGroup no ``except`` of the application would find it."""
+
+    def refuse(_: object) -> None:
+        raise ZeroDivisionError
+
+    broker.produce("mails", "a")
+    conf = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g"}
+    retry = tenacity.Retrying(before=refuse)
+    if backend == "threads":
+        with ShareConsumer(conf) as queue:
+            queue.subscribe(["mails"])
+            with pytest.raises(ZeroDivisionError):
+                queue.process(lambda _: None, retry=retry)
+        return
+
+    async def handle(_: Any) -> None:
+        return
+
+    async def main() -> None:
+        async with AsyncShareConsumer(conf) as queue:
+            await queue.subscribe(["mails"])
+            with pytest.raises(ZeroDivisionError):
+                await queue.process(handle, retry=retry)
+
+    anyio.run(main)
+
+
+def test_an_interrupt_lets_handlers_end(broker: EmbeddedBroker) -> None:
+    """Ctrl-C would have a job done twice that is nearly done."""
+    broker.produce("mails", "a")
+    with ShareConsumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "g"}) as queue:
+        queue.subscribe(["mails"])
+
+        def handle(_: Any) -> None:
+            processor = queue._processor
+            assert processor is not None
+            signal.raise_signal(signal.SIGINT)  # the main thread gets it
+            wait_until(lambda: processor.stopping)
+
+        with pytest.raises(KeyboardInterrupt):
+            queue.process(handle)
     broker.shares.wait_for("g", all_done)
 
 

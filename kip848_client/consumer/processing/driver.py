@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import math
 import time
@@ -20,6 +19,7 @@ from kip848_client.common.logs import LogEvent, log_event
 from kip848_client.common.model import NamedPartition, OffsetAndMetadata
 from kip848_client.consumer.processing.dead_letters import DeadLetters, describe
 from kip848_client.consumer.processing.handler_telemetry import HandlerTelemetry, age_s
+from kip848_client.consumer.processing.retries import Retry
 from kip848_client.consumer.processing.slices import (
     HandlerTransaction,
     OutputRefusedError,
@@ -67,7 +67,6 @@ CANCELLED_GRACE_S: Final = 1.0
 LAST_TRANSACTIONS: Final = 3
 """How often what is done is tried to be written before partitions are given away."""
 
-_WAIT_S_MAX: Final = 10.0**9
 _ABORTS_MAX: Final = 10
 _ABORT_PAUSE_MS: Final = 50
 """Before a transaction is written again; then twice as long, and so on."""
@@ -104,7 +103,7 @@ class Driver(ABC):
         """The thread that reads for it; None for tasks of an event loop."""
         self._group_id: Final = group_id
         self._letters: Final[DeadLetters | None] = settings.dead_letter
-        self._retry: Final = _Retry(settings.retry) if settings.retry is not None else None
+        self._retry: Final = Retry(settings.retry) if settings.retry is not None else None
         self._letters_open = 0
         self._unsent: Final[deque[Callable[[], bool]]] = deque()
         """Letters for which the producer's queue had no room."""
@@ -406,7 +405,7 @@ class Driver(ABC):
                 self.settings.on_failure(failure), instead="give a function that is not a coroutine function"
             )
 
-    def _begins(self, retry: _Retry, work: Work) -> bool:
+    def _begins(self, retry: Retry, work: Work) -> bool:
         """Tell *retry* that a call begins; whether it may."""
         try:
             retry.begins(self._given(work), attempt=work.attempt, elapsed_ms=now_ms() - work.first_started_ms)
@@ -595,68 +594,6 @@ class _Letters:
     def __init__(self, count: int) -> None:
         self.left = count
         self.ended = False
-
-
-class _Retry:
-    """A ``tenacity.Retrying`` object as an adviser: which exceptions, how often, after which time."""
-
-    def __init__(self, retrying: Any) -> None:
-        import tenacity
-
-        if not isinstance(retrying, tenacity.BaseRetrying):
-            raise ArgumentTypeError(
-                f"retry={retrying!r}: give tenacity.Retrying(stop=stop_after_attempt(5), "
-                "wait=wait_random_exponential(max=30), retry=retry_if_exception_type(OSError))"
-            )
-        if retrying.retry_error_callback is not None:
-            raise ConfigError(
-                "retry= has a retry_error_callback: dead_letter= and on_error= say what follows the last attempt"
-            )
-        self._retrying: Final = retrying
-        self._state: Final = tenacity.RetryCallState
-        self._action: Final = tenacity.RetryAction
-
-    def begins(self, given: object, *, attempt: int, elapsed_ms: int) -> None:
-        """A call of the handler with *given* begins."""
-        if self._retrying.before is not None:
-            _told(self._retrying.before(self._state_of(given, attempt, elapsed_ms)))
-
-    def wait_s(self, given: object, error: BaseException, *, attempt: int, elapsed_ms: int) -> float | None:
-        """Seconds until the next attempt; None if there is none.
-
-        Args:
-            given: the argument of the handler.
-            elapsed_ms: since its first call began.
-        """
-        retrying = self._retrying
-        state = self._state_of(given, attempt, elapsed_ms)
-        state.set_exception((type(error), error, error.__traceback__))
-        if not _told(retrying.retry(state)):
-            return None
-        if retrying.after is not None:
-            _told(retrying.after(state))
-        wait_s: float = min(float(retrying.wait(state)), _WAIT_S_MAX)
-        state.upcoming_sleep = wait_s  # before `stop`, as tenacity does
-        if retrying.stop(state):
-            return None
-        state.next_action = self._action(wait_s)
-        if retrying.before_sleep is not None:
-            _told(retrying.before_sleep(state))
-        return wait_s
-
-    def _state_of(self, given: object, attempt: int, elapsed_ms: int) -> Any:
-        state = self._state(self._retrying, None, (given,), {})
-        state.attempt_number = attempt
-        state.start_time = time.monotonic() - elapsed_ms / 1000
-        return state
-
-
-def _told(answer: object) -> object:
-    """What a function of the retry object has returned."""
-    if inspect.iscoroutine(answer):
-        answer.close()
-        raise ArgumentTypeError("retry= has a condition or callback that is a coroutine function; give a function")
-    return answer
 
 
 def _place(work: Work) -> str:
