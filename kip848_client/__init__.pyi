@@ -50,6 +50,7 @@ from .member.processing.work import processing_attempt as processing_attempt
 from .member.processing.work import processing_cancelled as processing_cancelled
 from .member.share.share_events import AcknowledgeType as AcknowledgeType
 from .share.consumer import ShareConsumer as ShareConsumer
+from .share.health import ShareHealth as ShareHealth
 from .share.message import ShareMessage as ShareMessage
 from .share.settings import QueueStatus as QueueStatus
 from .share.settings import Reject as Reject

@@ -221,6 +221,20 @@ def test_r336_a_session_that_the_leader_forgot_begins_again_at_once() -> None:
     assert driver.reader.take(1, now_ms=0) == []  # the leader gives it to others
 
 
+def test_r336_what_a_leader_holds_for_a_session_that_goes_on_is_released() -> None:
+    """After a refused epoch the locks hold: nobody would have the records until they end."""
+    driver = Driver()
+    driver.acquire([b"a"])
+    (parked,) = driver.told(ShareSend)
+    driver.answer(parked, ShareFetchResponse(error_code=ErrorCode.INVALID_SHARE_SESSION_EPOCH))
+    assert driver.reader.take(1, now_ms=0) == []
+    (opens,) = driver.told(ShareSend)
+    assert said(opens.request) == {}
+    driver.answer(opens, records([]))
+    (fetch,) = driver.told(ShareSend)
+    assert said(fetch.request) == {0: (0, 2)}
+
+
 def test_r337_a_record_whose_lock_has_ended_is_not_handed_out() -> None:
     """Two members would handle it."""
     driver = Driver()
@@ -519,3 +533,33 @@ def test_r350_records_of_a_partition_that_went_away_are_still_acknowledged() -> 
     (send,) = driver.told(ShareSend)
     assert isinstance(send.request, ShareAcknowledgeRequest)
     assert said(send.request) == {0: (0, 1)}
+
+
+def test_r351_the_session_with_a_leader_that_leads_nothing_any_more_is_closed() -> None:
+    """close() would wait for a broker that was taken out of the cluster."""
+    driver = Driver()
+    driver.acquire([b"a"])
+    (parked,) = driver.told(ShareSend)
+    driver.reader.take(1, now_ms=0)
+    moved = PartitionData(
+        partition_index=0,
+        error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        records=b"",
+        current_leader=LeaderIdAndEpoch(2, 5),
+    )
+    answer = ShareFetchResponse(
+        responses=(ShareFetchableTopicResponse(TOPIC, (moved,)),), node_endpoints=(NodeEndpoint(2, "b", 9092),)
+    )
+    driver.answer(parked, answer)
+    assert [send.node_id for send in driver.told(ShareSend)] == [2]  # of node 1 a record is in hand
+    driver.reader.acknowledge(P0, 0, AcknowledgeType.ACCEPT)
+    word = driver.sent()
+    assert (word.node_id, said(word.request)) == (1, {0: (0, 1)})
+    driver.answer(word, acknowledged())
+    (last,) = driver.told(ShareSend)
+    assert isinstance(last.request, ShareAcknowledgeRequest)
+    assert (last.node_id, last.request.share_session_epoch) == (1, -1)
+    driver.reader.failed(last.request_id, ConnectionLostError("gone"), now_ms=0)
+    driver.reader.close(deadline_ms=30_000)
+    driver.advance()
+    assert driver.told(ShareSend) == []  # node 2 still has a request under way, node 1 is done with

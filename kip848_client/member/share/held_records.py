@@ -141,11 +141,19 @@ class HeldRecords:
         self._words(held.node_id, partition)[offset] = word
         return held
 
-    def say_of_waiting(self, word: int) -> None:
-        """Say *word* about all that was not handed out."""
-        while self._waiting:
-            held = self._waiting.popleft()
-            self._words(held.node_id, held.partition)[held.offset] = word
+    def say_of_waiting(self, word: int, *, node_id: int | None = None) -> None:
+        """Say *word* about all that was not handed out, or only about what was acquired from one leader."""
+        for held in self._waiting:
+            if node_id in {None, held.node_id}:
+                self._words(held.node_id, held.partition)[held.offset] = word
+        if node_id is None:
+            self._waiting.clear()
+        else:
+            self.drop_waiting(node_id)
+
+    def holds_of(self, node_id: int) -> bool:
+        """Whether the member has records of a leader, or is to tell it something."""
+        return node_id in self._said or any(held.node_id == node_id for held in (*self._waiting, *self._out.values()))
 
     def take_said(self, node_id: int) -> dict[IdPartition, dict[int, int]]:
         """All that *node_id* is to hear; it counts as told."""

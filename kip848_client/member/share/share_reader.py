@@ -7,7 +7,7 @@ refused, or unknown if its answer was lost; a word whose outcome is known or unk
 Does not own: heartbeats and the assignment (`share_member`), what a handler's end means (`kip848_client.share`).
 
 Source: KIP-932, KIP-1206, KIP-1222; Kafka's ``ShareConsumeRequestManager``.
-Rules: R330 to R350 in docs/protocol.md.
+Rules: R330 to R351 in docs/protocol.md.
 """
 
 from __future__ import annotations
@@ -336,6 +336,11 @@ class ShareReader:
             words = self.held.take_said(node_id)
             self._send(node_id, session.acknowledge(words), words)
             return 0
+        if not partitions and session.is_open and self._assigned <= self._leaders.keys():
+            # R351: it leads nothing of ours any more. It may be gone: close() would wait for it.
+            if not self.held.holds_of(node_id):
+                self._send(node_id, session.acknowledge({}, closing=True), {}, closes=True)
+            return 0
         if not fetches:
             return 0
         words = self.held.take_said(node_id) if session.is_open else {}
@@ -414,7 +419,10 @@ class ShareReader:
         A leader looks at what a fetch says before it finds that its session is over, so that may count or not.
         """
         session.reset()
-        self.held.drop_waiting(flight.node_id)
+        if code == ErrorCode.INVALID_SHARE_SESSION_EPOCH:  # it has the session still, and their locks hold
+            self.held.say_of_waiting(int(AcknowledgeType.RELEASE), node_id=flight.node_id)
+        else:
+            self.held.drop_waiting(flight.node_id)
         advice = _ADVICE.get(code, "")
         error = error_for_code(code, f"share group {self._group_id!r}: {message or 'no reason given'}{advice}")
         unknown = code in _SESSION_GONE and flight.reserved > 0
