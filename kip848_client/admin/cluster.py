@@ -70,7 +70,7 @@ _ADVICE: Final[Mapping[int, str]] = {
 }
 """Advice for a code that a broker answers."""
 
-Ask: TypeAlias = "Callable[[Node, Sequence[KeyT]], Awaitable[Mapping[KeyT, ValueT | Kip848Error]]]"
+Ask: TypeAlias = "Callable[[AskedBroker, Sequence[KeyT]], Awaitable[Mapping[KeyT, ValueT | Kip848Error]]]"
 """Asks one broker about some keys."""
 Locate: TypeAlias = "Callable[[Sequence[KeyT]], Awaitable[Mapping[KeyT, int | Kip848Error]]]"
 """Which node to ask about each key."""
@@ -111,7 +111,7 @@ class Cluster:
         self._nodes = {**known, **{node.node_id: node for node in nodes}}
         self.sender.learn_nodes(self._nodes.values())
 
-    def call(self, timeout_s: float) -> Call:
+    def call(self, timeout_s: float) -> AdminCall:
         """Begin a call that may take *timeout_s*.
 
         Raises:
@@ -119,17 +119,17 @@ class Cluster:
         """
         if not timeout_s > 0:
             raise ConfigError(f"timeout_s={timeout_s!r}: seconds above 0")
-        return Call(self, timeout_s)
+        return AdminCall(self, timeout_s)
 
 
-class Node:
+class AskedBroker:
     """One broker, in one call.
 
     Args:
         once: a request is sent only once, and may take all the time that is left.
     """
 
-    def __init__(self, call: Call, connection: BrokerConnection, *, once: bool = False) -> None:
+    def __init__(self, call: AdminCall, connection: BrokerConnection, *, once: bool = False) -> None:
         self._call = call
         self._connection = connection
         self._once = once
@@ -156,7 +156,7 @@ class Node:
         return cast("ResponseT", heard(sent, answer))
 
 
-class Call:
+class AdminCall:
     """One call of an administrator: how much time is left, and where its questions go."""
 
     def __init__(self, cluster: Cluster, timeout_s: float) -> None:
@@ -207,7 +207,7 @@ class Call:
             if code not in _PASSING or not await self.pause():
                 return answer
 
-    async def any_node(self) -> Node:
+    async def any_node(self) -> AskedBroker:
         """A broker that is connected.
 
         Raises:
@@ -225,7 +225,7 @@ class Call:
                     raise self._unreachable(told) from told
                 continue
             self._cluster.patient = True
-            return Node(self, connection)
+            return AskedBroker(self, connection)
 
     def _unreachable(self, error: ConnectionLostError | RequestTimeoutError) -> Kip848Error:
         servers = ",".join(f"{server.host}:{server.port}" for server in self._cluster.config.bootstrap_servers)
@@ -239,14 +239,14 @@ class Call:
 
     # --- many brokers
 
-    async def everywhere(self, ask: Callable[[Node], Awaitable[ValueT]]) -> dict[int, ValueT | Kip848Error]:
+    async def everywhere(self, ask: Callable[[AskedBroker], Awaitable[ValueT]]) -> dict[int, ValueT | Kip848Error]:
         """Ask every node of the cluster; node id -> answer.
 
         Raises:
             Kip848Error: no node answers at all.
         """
 
-        async def one(node: Node, keys: Sequence[int]) -> Mapping[int, ValueT | Kip848Error]:
+        async def one(node: AskedBroker, keys: Sequence[int]) -> Mapping[int, ValueT | Kip848Error]:
             return {key: await ask(node) for key in keys}
 
         async def itself(keys: Sequence[int]) -> Mapping[int, int | Kip848Error]:
@@ -355,7 +355,7 @@ class Call:
                 answers |= dict.fromkeys(part, error)
                 continue
             try:
-                answered = await ask(Node(self, connection, once=once), part)
+                answered = await ask(AskedBroker(self, connection, once=once), part)
             except Kip848Error as error:
                 answered = dict.fromkeys(part, error)
                 unsure |= set(part)

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias, cast
 
 import msgspec
 
-from kip848_client.admin.cluster import TIMEOUT_S_DEFAULT, Call, Cluster, Node, check, refusal
+from kip848_client.admin.cluster import TIMEOUT_S_DEFAULT, AdminCall, AskedBroker, Cluster, check, refusal
 from kip848_client.admin.offsets import committed_of
 from kip848_client.admin.results import (
     GroupDescription,
@@ -77,7 +77,7 @@ async def list_groups(
     """
     request = ListGroupsRequest(states_filter=tuple(states), types_filter=tuple(types))
 
-    async def ask(node: Node) -> list[GroupListing]:
+    async def ask(node: AskedBroker) -> list[GroupListing]:
         answer = await node.send(request)
         check(answer.error_code, "groups of a node")
         return [
@@ -173,7 +173,7 @@ async def delete_groups(
         Kip848Error: no broker answers.
     """
 
-    async def ask(node: Node, ids: Sequence[str]) -> Mapping[str, Kip848Error | None]:
+    async def ask(node: AskedBroker, ids: Sequence[str]) -> Mapping[str, Kip848Error | None]:
         answer = await node.send(DeleteGroupsRequest(groups_names=tuple(ids)))
         return {
             one.group_id: refusal(one.error_code, f"group {one.group_id!r} was not deleted") if one.error_code else None
@@ -215,7 +215,7 @@ async def remove_members(
     if not leaving:
         raise ConfigError("name the members to remove: instance_ids=[...] or member_ids=[...]")
 
-    async def ask(node: Node, _: Sequence[str]) -> Mapping[str, dict[str, Kip848Error | None] | Kip848Error]:
+    async def ask(node: AskedBroker, _: Sequence[str]) -> Mapping[str, dict[str, Kip848Error | None] | Kip848Error]:
         answer = await node.send(LeaveGroupRequest(group_id=group_id, members=tuple(leaving.values())))
         if answer.error_code:
             return {group_id: refusal(answer.error_code, f"members of group {group_id!r} were not removed")}
@@ -240,7 +240,7 @@ async def group_config(cluster: Cluster, group_id: str, *, timeout_s: float = TI
     """
     asked = DescribeConfigsResource(resource_type=GROUP_RESOURCE, resource_name=group_id, configuration_keys=None)
 
-    async def ask(node: Node, _: Sequence[str]) -> Mapping[str, dict[str, str]]:
+    async def ask(node: AskedBroker, _: Sequence[str]) -> Mapping[str, dict[str, str]]:
         answer = await node.send(DescribeConfigsRequest(resources=(asked,)))
         (result,) = answer.results
         check(result.error_code, f"settings of group {group_id!r}")
@@ -249,12 +249,12 @@ async def group_config(cluster: Cluster, group_id: str, *, timeout_s: float = TI
     return split(await cluster.call(timeout_s).at_coordinators([group_id], ask))[group_id]
 
 
-async def _describe(call: Call, group_ids: Iterable[str]) -> dict[str, Description | Kip848Error]:
+async def _describe(call: AdminCall, group_ids: Iterable[str]) -> dict[str, Description | Kip848Error]:
     found = await call.at_coordinators(group_ids, _describe_at)
     return cast("dict[str, Description | Kip848Error]", found)  # mypy joins the three kinds to Struct
 
 
-async def _describe_at(node: Node, group_ids: Sequence[str]) -> Mapping[str, Description | Kip848Error]:
+async def _describe_at(node: AskedBroker, group_ids: Sequence[str]) -> Mapping[str, Description | Kip848Error]:
     """Ask about them as consumer groups, about the remaining ones as classic groups, share groups, and workers."""
     found: dict[str, Description | Kip848Error] = {
         group_id: refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id!r}: there is none") for group_id in group_ids
@@ -290,7 +290,7 @@ async def _describe_at(node: Node, group_ids: Sequence[str]) -> Mapping[str, Des
     return found
 
 
-async def size_and_type(call: Call, group_id: str) -> tuple[int, str]:
+async def size_and_type(call: AdminCall, group_id: str) -> tuple[int, str]:
     """How many members a group has, and its type; 0 and blank if there is no such group.
 
     Raises:
@@ -320,13 +320,13 @@ def shown_elsewhere(group: OtherGroupDescription) -> BrokerError:
     )
 
 
-async def _name_others(call: Call, found: dict[str, Any]) -> None:
+async def _name_others(call: AdminCall, found: dict[str, Any]) -> None:
     """Describe share and streams groups among the missing ones by what the nodes list of them."""
     missing = set(_missing(found))
     if not missing:
         return
 
-    async def ask(node: Node) -> list[OtherGroupDescription]:
+    async def ask(node: AskedBroker) -> list[OtherGroupDescription]:
         listed = (await node.send(ListGroupsRequest())).groups
         return [OtherGroupDescription(one.group_id, one.group_state, one.group_type) for one in listed]
 
@@ -336,7 +336,7 @@ async def _name_others(call: Call, found: dict[str, Any]) -> None:
 
 
 async def _progress(
-    call: Call, groups: Mapping[str, Description | Kip848Error]
+    call: AdminCall, groups: Mapping[str, Description | Kip848Error]
 ) -> dict[str, tuple[Progress, ...] | Kip848Error]:
     """The progress of each group: three questions for all of them, split by coordinators and leaders."""
     shared = [key for key, one in groups.items() if isinstance(one, GroupDescription) and one.type == "share"]

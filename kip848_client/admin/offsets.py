@@ -6,7 +6,7 @@ import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from kip848_client.admin.cluster import TIMEOUT_S_DEFAULT, Call, Cluster, Node, by_topic, check, refusal
+from kip848_client.admin.cluster import TIMEOUT_S_DEFAULT, AdminCall, AskedBroker, Cluster, by_topic, check, refusal
 from kip848_client.admin.results import Results, split
 from kip848_client.admin.topics import Partition, named
 from kip848_client.common.model import NamedPartition, OffsetAndMetadata
@@ -65,7 +65,7 @@ async def committed_offsets(
 
 
 async def committed_of(
-    call: Call,
+    call: AdminCall,
     group_ids: Iterable[str],
     *,
     partitions: Sequence[NamedPartition] | None = None,
@@ -83,7 +83,11 @@ async def committed_of(
 
 
 async def _fetch(
-    node: Node, group_ids: Sequence[str], *, topics: tuple[OffsetFetchRequestTopics, ...] | None, require_stable: bool
+    node: AskedBroker,
+    group_ids: Sequence[str],
+    *,
+    topics: tuple[OffsetFetchRequestTopics, ...] | None,
+    require_stable: bool,
 ) -> Mapping[str, Mapping[NamedPartition, OffsetAndMetadata] | Kip848Error]:
     size = _GROUPS_OF_ONE_FETCH if node.highest(ApiKey.OFFSET_FETCH) >= _SEVERAL_GROUPS else 1
     found: dict[str, Mapping[NamedPartition, OffsetAndMetadata] | Kip848Error] = {}
@@ -144,7 +148,7 @@ async def commit_offsets(
 
 
 async def _commit(
-    call: Call, group_id: str, offsets: Mapping[NamedPartition, OffsetAndMetadata]
+    call: AdminCall, group_id: str, offsets: Mapping[NamedPartition, OffsetAndMetadata]
 ) -> Mapping[NamedPartition, int]:
     """The partitions that were refused, with their error codes; raises if nothing was committed."""
     topics = tuple(
@@ -163,7 +167,7 @@ async def _commit(
         for name, group in by_topic(offsets).items()
     )
 
-    async def ask(node: Node, _: Sequence[str]) -> Mapping[str, dict[NamedPartition, int] | Kip848Error]:
+    async def ask(node: AskedBroker, _: Sequence[str]) -> Mapping[str, dict[NamedPartition, int] | Kip848Error]:
         answer = await node.send(OffsetCommitRequest(group_id=group_id, topics=topics), max_version=_BY_NAME)
         refused = {
             NamedPartition(topic.name, one.partition_index): one.error_code
@@ -199,7 +203,9 @@ async def delete_offsets(
         for name, group in by_topic(map(named, partitions)).items()
     )
 
-    async def ask(node: Node, _: Sequence[str]) -> Mapping[str, dict[NamedPartition, Kip848Error | None] | Kip848Error]:
+    async def ask(
+        node: AskedBroker, _: Sequence[str]
+    ) -> Mapping[str, dict[NamedPartition, Kip848Error | None] | Kip848Error]:
         answer = await node.send(OffsetDeleteRequest(group_id=group_id, topics=topics))
         if answer.error_code:
             return {group_id: refusal(answer.error_code, f"offsets of group {group_id!r} were not deleted")}

@@ -8,7 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from kip848_client.admin.cluster import TIMEOUT_S_DEFAULT, Call, Cluster
+from kip848_client.admin.cluster import TIMEOUT_S_DEFAULT, AdminCall, Cluster
 from kip848_client.admin.groups import size_and_type
 from kip848_client.admin.offsets import commit_offsets, committed_of
 from kip848_client.admin.results import OffsetMove, ResetPlan, ShiftBy, split
@@ -100,7 +100,7 @@ def _wanted(to: ResetTo, partition: NamedPartition, old: int | None, *, first: i
 
 
 async def _chosen(
-    call: Call, default: Iterable[Partition], partitions: Iterable[str | Partition] | None
+    call: AdminCall, default: Iterable[Partition], partitions: Iterable[str | Partition] | None
 ) -> list[NamedPartition]:
     wanted = list(default if partitions is None else partitions)
     topics = {one for one in wanted if isinstance(one, str)}

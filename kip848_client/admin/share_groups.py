@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from kip848_client.admin.cluster import Call, Node, by_topic, refusal
+from kip848_client.admin.cluster import AdminCall, AskedBroker, by_topic, refusal
 from kip848_client.admin.results import GroupDescription, MemberDescription, split
 from kip848_client.common.error_codes import ErrorCode
 from kip848_client.common.model import NamedPartition
@@ -21,10 +21,10 @@ Starts = Mapping[NamedPartition, tuple[int | None, int | None]]
 """Partition -> its start offset (None: not begun), and the records that are left (None: not known)."""
 
 
-async def starts_of(call: Call, group_ids: Iterable[str]) -> dict[str, Starts | Kip848Error]:
+async def starts_of(call: AdminCall, group_ids: Iterable[str]) -> dict[str, Starts | Kip848Error]:
     """The start offsets of share groups, in all partitions that they have begun."""
 
-    async def ask(node: Node, ids: Sequence[str]) -> Mapping[str, Starts | Kip848Error]:
+    async def ask(node: AskedBroker, ids: Sequence[str]) -> Mapping[str, Starts | Kip848Error]:
         asked = tuple(RequestGroup(group_id=group_id, topics=None) for group_id in ids)
         answer = await node.send(DescribeShareGroupOffsetsRequest(groups=asked))
         found: dict[str, Starts | Kip848Error] = {}
@@ -45,7 +45,7 @@ async def starts_of(call: Call, group_ids: Iterable[str]) -> dict[str, Starts | 
     return await call.at_coordinators(group_ids, ask)
 
 
-async def alter_starts(call: Call, group_id: str, starts: Mapping[NamedPartition, int]) -> None:
+async def alter_starts(call: AdminCall, group_id: str, starts: Mapping[NamedPartition, int]) -> None:
     """Let a share group without members begin at these offsets.
 
     Raises:
@@ -60,7 +60,7 @@ async def alter_starts(call: Call, group_id: str, starts: Mapping[NamedPartition
         for name, partitions in by_topic(starts).items()
     )
 
-    async def ask(node: Node, ids: Sequence[str]) -> Mapping[str, Kip848Error | None]:
+    async def ask(node: AskedBroker, ids: Sequence[str]) -> Mapping[str, Kip848Error | None]:
         del ids
         answer = await node.send(AlterShareGroupOffsetsRequest(group_id=group_id, topics=topics))
         what = f"start offsets of share group {group_id!r} were not moved"

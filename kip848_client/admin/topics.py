@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final, Literal, Protocol, TypeAlias
 
-from kip848_client.admin.cluster import TIMEOUT_S_DEFAULT, Call, Cluster, Node, by_topic, check, refusal
+from kip848_client.admin.cluster import TIMEOUT_S_DEFAULT, AdminCall, AskedBroker, Cluster, by_topic, check, refusal
 from kip848_client.admin.results import ClusterFeatures, Results, TopicListing, split
 from kip848_client.common.error_codes import ErrorCode
 from kip848_client.common.model import ZERO_UUID, NamedPartition
@@ -150,7 +150,7 @@ def timestamp_of(at: At) -> int:
 
 
 async def offsets_of(
-    call: Call,
+    call: AdminCall,
     wanted: Mapping[NamedPartition, int],
     *,
     isolation_level: IsolationLevel = "read_uncommitted",
@@ -159,7 +159,7 @@ async def offsets_of(
     """As `list_offsets`; *wanted* has timestamps. *brief*: as of `Call.at_leaders`."""
 
     async def ask(
-        node: Node, partitions: Sequence[NamedPartition]
+        node: AskedBroker, partitions: Sequence[NamedPartition]
     ) -> Mapping[NamedPartition, int | Kip848Error | None]:
         topics = tuple(
             ListOffsetsTopic(

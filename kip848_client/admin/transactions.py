@@ -7,7 +7,16 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from kip848_client.admin.cluster import TIMEOUT_S_DEFAULT, TRANSACTION, Call, Cluster, Node, by_topic, check, refusal
+from kip848_client.admin.cluster import (
+    TIMEOUT_S_DEFAULT,
+    TRANSACTION,
+    AdminCall,
+    AskedBroker,
+    Cluster,
+    by_topic,
+    check,
+    refusal,
+)
 from kip848_client.admin.results import (
     HangingTransaction,
     Listing,
@@ -60,7 +69,7 @@ async def list_transactions(
     request = ListTransactionsRequest(state_filters=tuple(states), producer_id_filters=tuple(producer_ids))
     wanted = re.compile(".*" if matching is None else matching, 0 if isinstance(matching, re.Pattern) else re.DOTALL)
 
-    async def ask(node: Node) -> list[TransactionListing]:
+    async def ask(node: AskedBroker) -> list[TransactionListing]:
         answer = await node.send(request)
         check(answer.error_code, "transactions of a node")
         return [
@@ -91,7 +100,7 @@ async def describe_transactions(
     return split(await cluster.call(timeout_s).at_coordinators(transactional_ids, describe_at, of=TRANSACTION))
 
 
-async def describe_at(node: Node, ids: Sequence[str]) -> Mapping[str, TransactionDescription | Kip848Error]:
+async def describe_at(node: AskedBroker, ids: Sequence[str]) -> Mapping[str, TransactionDescription | Kip848Error]:
     """Describe transactions that one coordinator has."""
     answer = await node.send(DescribeTransactionsRequest(transactional_ids=tuple(ids)))
     found: dict[str, TransactionDescription | Kip848Error] = {}
@@ -136,7 +145,7 @@ async def end_transactions(
     """
     wanted = {one.transactional_id: one for one in transactions}
 
-    async def ask(node: Node, ids: Sequence[str]) -> Mapping[str, Kip848Error | None]:
+    async def ask(node: AskedBroker, ids: Sequence[str]) -> Mapping[str, Kip848Error | None]:
         (name,) = ids
         one = wanted[name]
         request = EndTxnRequest(name, one.producer_id, one.producer_epoch, commit)
@@ -198,7 +207,7 @@ async def find_hanging_transactions(
 
 
 async def _open_in(
-    node: Node, partitions: Sequence[NamedPartition]
+    node: AskedBroker, partitions: Sequence[NamedPartition]
 ) -> Mapping[NamedPartition, tuple[HangingTransaction, ...] | Kip848Error]:
     """The transactions that are open in partitions, whether they hang or not."""
     topics = tuple(
@@ -226,12 +235,12 @@ async def _open_in(
     return found
 
 
-async def _known(call: Call, producer_ids: set[int]) -> list[TransactionDescription]:
+async def _known(call: AdminCall, producer_ids: set[int]) -> list[TransactionDescription]:
     """The transactions of these producers that their coordinators will end."""
     if not producer_ids:
         return []
 
-    async def ask(node: Node) -> list[str]:
+    async def ask(node: AskedBroker) -> list[str]:
         answer = await node.send(ListTransactionsRequest(producer_id_filters=tuple(sorted(producer_ids))))
         check(answer.error_code, "transactions of a node")
         return [one.transactional_id for one in answer.transaction_states]
@@ -265,7 +274,7 @@ async def abort_hanging_transaction(
         coordinator_epoch=max(0, transaction.coordinator_epoch),
     )
 
-    async def ask(node: Node, _: Sequence[NamedPartition]) -> Mapping[NamedPartition, BrokerError | None]:
+    async def ask(node: AskedBroker, _: Sequence[NamedPartition]) -> Mapping[NamedPartition, BrokerError | None]:
         answer = await node.send(WriteTxnMarkersRequest(markers=(marker,)))
         code = answer.markers[0].topics[0].partitions[0].error_code
         return {partition: refusal(code, f"the transaction in {partition} was not aborted") if code else None}

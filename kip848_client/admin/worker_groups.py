@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
-from kip848_client.admin.cluster import TRANSACTION, Call
+from kip848_client.admin.cluster import TRANSACTION, AdminCall
 from kip848_client.admin.results import (
     TransactionDescription,
     UnitDescription,
@@ -121,7 +121,9 @@ def classic_workers(group: describe_groups.DescribedGroup) -> WorkerGroupDescrip
     )
 
 
-async def with_tokens(call: Call, groups: Mapping[str, WorkerGroupDescription]) -> Mapping[str, WorkerGroupDescription]:
+async def with_tokens(
+    call: AdminCall, groups: Mapping[str, WorkerGroupDescription]
+) -> Mapping[str, WorkerGroupDescription]:
     """The same groups with the tokens of units that have moved since their owner joined; left out if not known."""
     wanted = {
         transactional_id(group_id, unit.unit): (group_id, unit.unit)

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from kip848_client.admin.cluster import TIMEOUT_S_DEFAULT, Cluster, Node, refusal
+from kip848_client.admin.cluster import TIMEOUT_S_DEFAULT, AskedBroker, Cluster, refusal
 from kip848_client.admin.groups import describe
 from kip848_client.admin.results import Results, WorkerGroupDescription, split
 from kip848_client.common.error_codes import ErrorCode
@@ -83,7 +83,7 @@ async def drain_workers(
         answers[name] = None if name in known else ConfigError(unknown)
     told = unheard = [name for name, answer in answers.items() if answer is None]
 
-    async def ask(node: Node, _: Sequence[str]) -> Mapping[str, Kip848Error | None]:
+    async def ask(node: AskedBroker, _: Sequence[str]) -> Mapping[str, Kip848Error | None]:
         return {group_id: await _tell(node, group_id, group.assignor, unheard)}
 
     while told:
@@ -103,7 +103,7 @@ async def drain_workers(
     return split(answers)
 
 
-async def _tell(node: Node, group_id: str, assignor: str, worker_ids: Sequence[str]) -> Kip848Error | None:
+async def _tell(node: AskedBroker, group_id: str, assignor: str, worker_ids: Sequence[str]) -> Kip848Error | None:
     """Take part in one round as a member that gets no units."""
     claim = msgspec.msgpack.encode(Claim("administrator", drain=list(worker_ids)))
     member_id = ""

@@ -29,13 +29,13 @@ from kip848_client.worker.base import WorkerBase
 from kip848_client.worker.callbacks import note_failure
 from kip848_client.worker.config import UnitLike, UnitSource
 from kip848_client.worker.events import (
-    Call,
     CallbackDone,
     CallbackKind,
     CloseRequested,
     DrainRequested,
     OwnedUnit,
-    Start,
+    RunCallback,
+    StartRequested,
     StopNow,
 )
 from kip848_client.worker.host import check_started
@@ -116,7 +116,7 @@ class _LoopCallbacks:
 
     def __init__(
         self,
-        run: Callable[[Call, Callable[[CallbackDone], None]], None],
+        run: Callable[[RunCallback, Callable[[CallbackDone], None]], None],
         stop_now: Callable[[StopNow], None],
         read_units: Callable[[], None],
     ) -> None:
@@ -177,7 +177,7 @@ class AsyncWorker(WorkerBase):
         self._running: Final[dict[Unit, _Running]] = {}
         self._failed_runners: Final[dict[Unit, tuple[BaseException, float]]] = {}
         """Why a runner ended before it was told to, and when it started again: `math.inf` if it has not yet."""
-        self._calls: Final[deque[tuple[Call, Callable[[CallbackDone], None]]]] = deque()
+        self._calls: Final[deque[tuple[RunCallback, Callable[[CallbackDone], None]]]] = deque()
         self._tell: Callable[[Callable[[], object]], object] | None = None
         self._called: anyio.Event | None = None
         self._asked: anyio.Event | None = None
@@ -266,7 +266,7 @@ class AsyncWorker(WorkerBase):
             _LoopCallbacks(self._call_soon, self._signal_soon, lambda: self._soon(self._ask_for_units)),
             on_view=lambda: self._soon(self._set_moved),
         )
-        self._host.start(first=Start())
+        self._host.start(first=StartRequested())
         return self
 
     async def __aexit__(
@@ -285,7 +285,7 @@ class AsyncWorker(WorkerBase):
 
     # --- called on the worker's thread
 
-    def _call_soon(self, call: Call, done: Callable[[CallbackDone], None]) -> None:
+    def _call_soon(self, call: RunCallback, done: Callable[[CallbackDone], None]) -> None:
         def take() -> None:
             assert self._called is not None
             self._calls.append((call, done))
@@ -331,7 +331,7 @@ class AsyncWorker(WorkerBase):
                 else:
                     done(CallbackDone(call.call_id))
 
-    async def _perform(self, call: Call) -> None:
+    async def _perform(self, call: RunCallback) -> None:
         callback = {
             CallbackKind.ASSIGNED: self._on_assigned,
             CallbackKind.REVOKED: self._on_revoked,

@@ -52,8 +52,8 @@ from kip848_client.consumer.group.translation import (
 from kip848_client.consumer.listeners import (
     LISTENER_METHODS,
     CallableListener,
-    Callbacks,
     ConsumerRebalanceListener,
+    ListenerCallbacks,
     RebalanceCallback,
     read_listener,
 )
@@ -181,7 +181,7 @@ class Consumer(Generic[K_co, V_co]):
             if not subscription:
                 core.group.unsubscribe(timeout_ms=core.group.default_api_timeout_ms, waits=not core.as_messages)
                 return
-            core.group.subscribe(subscription, Callbacks(self, called) if called is not None else None)
+            core.group.subscribe(subscription, ListenerCallbacks(self, called) if called is not None else None)
             core.unmet_topics = frozenset(subscription.topics)
             core.silence.begin()
 

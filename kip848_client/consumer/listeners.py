@@ -170,7 +170,7 @@ def _refuse_misspelt_method(listener: object, kinds: tuple[type, ...]) -> None:
             raise ConfigError(f"{kind.__name__}.{name} is never called; did you mean {meant}?")
 
 
-class Callbacks:
+class ListenerCallbacks:
     """Adapts a listener to `RebalanceCallbacks`: adds the consumer, and passes confluent_kafka's partitions.
 
     Args:

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from kip848_client.common.daemon_thread import daemon_thread
 from kip848_client.common.logs import LogEvent, log_event
-from kip848_client.worker.events import Call, CallbackDone, CallbackKind, OwnedUnit, StopNow
+from kip848_client.worker.events import CallbackDone, CallbackKind, OwnedUnit, RunCallback, StopNow
 
 
 class UnitListener(Protocol):
@@ -55,7 +55,7 @@ class CallbackThread:
         """Whether the caller is inside a callback."""
         return threading.current_thread() is self._thread
 
-    def run(self, call: Call, done: Callable[[CallbackDone], None]) -> None:
+    def run(self, call: RunCallback, done: Callable[[CallbackDone], None]) -> None:
         """Run a callback soon."""
         self._queue.put(lambda: done(perform(self._listener, call)))
 
@@ -85,7 +85,7 @@ class CallbackThread:
             task()
 
 
-def perform(listener: UnitListener, call: Call) -> CallbackDone:
+def perform(listener: UnitListener, call: RunCallback) -> CallbackDone:
     """Run one callback; its exception is logged and becomes part of the result."""
     method = {
         CallbackKind.ASSIGNED: listener.assigned,
@@ -100,7 +100,7 @@ def perform(listener: UnitListener, call: Call) -> CallbackDone:
     return CallbackDone(call.call_id)
 
 
-def note_failure(call: Call, error: BaseException) -> None:
+def note_failure(call: RunCallback, error: BaseException) -> None:
     """Log what a callback raised."""
     units = [str(owned.unit) for owned in call.units]
     log_event(logging.ERROR, LogEvent.LISTENER_FAILED, exc_info=error, callback=call.kind.value, partitions=units)

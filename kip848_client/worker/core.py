@@ -49,13 +49,11 @@ from kip848_client.wire.messages.connect_group_heartbeat import (
 )
 from kip848_client.worker.events import (
     Answered,
-    Call,
     CallbackDone,
     CallbackKind,
     CloseRequested,
     Confirmed,
     DrainRequested,
-    Failed,
     GiveUpRequested,
     Left,
     LossReason,
@@ -65,14 +63,16 @@ from kip848_client.worker.events import (
     Planned,
     ReadUnits,
     RebalanceRequested,
+    RunCallback,
     Send,
-    Start,
+    StartRequested,
     StopNow,
-    Tick,
     UnitsChanged,
     WorkerEffect,
     WorkerEvent,
+    WorkerFailed,
     WorkerRequest,
+    WorkerTick,
     WorkerView,
 )
 from kip848_client.worker.planning import REASON_DRAINING, REASON_REQUESTED, Planning, units_on_wire
@@ -249,7 +249,7 @@ class WorkerCore:
         self._now_ms = now_ms
         self._effects = []
         match event:
-            case Start():
+            case StartRequested():
                 if self._phase is WorkerPhase.IDLE:
                     self._phase = WorkerPhase.JOINING
                     self._beat_due_ms = now_ms
@@ -281,7 +281,7 @@ class WorkerCore:
                     self._planning.planned(plan_id, plan, epoch=self._epoch, now_ms=now_ms)
             case CloseRequested():
                 self._closing = self._closing or event
-            case Tick():
+            case WorkerTick():
                 if self._planning is not None and self._planning.tick(now_ms=now_ms):
                     self._beat_now()
             case _:
@@ -290,7 +290,7 @@ class WorkerCore:
         return self._effects
 
     def deadline_ms(self) -> int | None:
-        """When a `Tick` is due; None if only another event can move the worker."""
+        """When a `WorkerTick` is due; None if only another event can move the worker."""
         if self._phase is WorkerPhase.LEFT:
             return None  # a callback may still run; its end is an event
         due = [] if self._in_flight else [self._beat_due_ms]
@@ -497,7 +497,7 @@ class WorkerCore:
     ) -> None:
         self._ids += 1
         self._calling = _Calling(self._ids, kind, _ordered(units))
-        self._effects.append(Call(self._ids, kind, self._calling.units, reason, act_until_ms))
+        self._effects.append(RunCallback(self._ids, kind, self._calling.units, reason, act_until_ms))
 
     def _act_until_ms(self) -> int:
         """No other worker can start the units of this one before: the lease with its margin, without that for drift."""
@@ -526,7 +526,7 @@ class WorkerCore:
             self._say_all = True
             if self._phase is WorkerPhase.FATAL:
                 assert self._error is not None
-                self._effects.append(Failed(self._error))
+                self._effects.append(WorkerFailed(self._error))
             self._beat_now()
         if self._phase in (WorkerPhase.IDLE, WorkerPhase.LEFT, WorkerPhase.FATAL):
             if self._phase is WorkerPhase.IDLE:

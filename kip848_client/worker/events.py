@@ -91,7 +91,7 @@ class Loss(msgspec.Struct, frozen=True):
 # --- events
 
 
-class Start(msgspec.Struct, frozen=True):
+class StartRequested(msgspec.Struct, frozen=True):
     """Join the group."""
 
 
@@ -191,12 +191,12 @@ class CloseRequested(msgspec.Struct, frozen=True):
     for_a_while: bool = False
 
 
-class Tick(msgspec.Struct, frozen=True):
+class WorkerTick(msgspec.Struct, frozen=True):
     """`deadline_ms` is reached."""
 
 
 WorkerEvent: TypeAlias = (
-    Start
+    StartRequested
     | Answered
     | NotAnswered
     | Confirmed
@@ -207,7 +207,7 @@ WorkerEvent: TypeAlias = (
     | DrainRequested
     | GiveUpRequested
     | CloseRequested
-    | Tick
+    | WorkerTick
 )
 
 
@@ -227,7 +227,7 @@ class Send(msgspec.Struct, frozen=True):
     anew: bool = False
 
 
-class Call(msgspec.Struct, frozen=True):
+class RunCallback(msgspec.Struct, frozen=True):
     """Run a callback on the application's side; its end is `CallbackDone`. There is one at a time.
 
     Args:
@@ -260,7 +260,7 @@ class StopNow(msgspec.Struct, frozen=True):
     units: tuple[OwnedUnit, ...]
 
 
-class Failed(msgspec.Struct, frozen=True):
+class WorkerFailed(msgspec.Struct, frozen=True):
     """The worker has stopped for good; all its units were released."""
 
     error: Kip848Error
@@ -277,7 +277,7 @@ class Noted(msgspec.Struct, frozen=True):
     fields: Mapping[str, object]
 
 
-WorkerEffect: TypeAlias = Send | Call | Plan | ReadUnits | StopNow | Failed | Left | Noted
+WorkerEffect: TypeAlias = Send | RunCallback | Plan | ReadUnits | StopNow | WorkerFailed | Left | Noted
 
 
 class WorkerView(msgspec.Struct, frozen=True):

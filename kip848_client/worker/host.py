@@ -48,12 +48,10 @@ from kip848_client.worker.config import WorkerConfig
 from kip848_client.worker.core import WorkerCore
 from kip848_client.worker.events import (
     Answered,
-    Call,
     CallbackDone,
     CallbackKind,
     Confirmed,
     DrainRequested,
-    Failed,
     GiveUpRequested,
     Left,
     Loss,
@@ -62,10 +60,12 @@ from kip848_client.worker.events import (
     Plan,
     Planned,
     ReadUnits,
+    RunCallback,
     Send,
     StopNow,
-    Tick,
     WorkerEvent,
+    WorkerFailed,
+    WorkerTick,
     WorkerView,
 )
 from kip848_client.worker.observer import WorkerObserver
@@ -75,7 +75,7 @@ from kip848_client.worker.refusals import may_pass
 class CallbackRunner(Protocol):
     """Runs the callbacks of the application, one at a time."""
 
-    def run(self, call: Call, done: Callable[[CallbackDone], None]) -> None:
+    def run(self, call: RunCallback, done: Callable[[CallbackDone], None]) -> None:
         """Start a callback; *done* may be called on any thread."""
         ...
 
@@ -254,7 +254,7 @@ class WorkerHost:
             match effect:
                 case Send():
                     self._tasks.start_soon(self._send, effect)
-                case Call():
+                case RunCallback():
                     self.observer.callback_began()
                     self.loss = None if effect.reason is None else Loss(effect.reason, self._deadline_s(effect))
                     self._callbacks.run(effect, partial(self._called, effect))
@@ -264,7 +264,7 @@ class WorkerHost:
                     self._callbacks.read_units()
                 case StopNow():
                     self._callbacks.stop_now(effect)
-                case Failed(error):
+                case WorkerFailed(error):
                     self.observer.failed(error)
                     self._log(logging.ERROR, LogEvent.WORKER_FAILED, {"error": error})
                     self._stopping.set()
@@ -279,7 +279,7 @@ class WorkerHost:
         self._arm()
         self._on_view()
 
-    def _deadline_s(self, call: Call) -> float:
+    def _deadline_s(self, call: RunCallback) -> float:
         """When no unit of *call* may act any more, on Python's monotonic clock."""
         return time.monotonic() + (call.act_until_ms - self._clock.now_ms()) / 1000
 
@@ -289,7 +289,7 @@ class WorkerHost:
             return view
         return replace(view, waiting=tuple(sorted({*view.waiting, *self._classic.without_token})))
 
-    def _called(self, call: Call, done: CallbackDone) -> None:
+    def _called(self, call: RunCallback, done: CallbackDone) -> None:
         self.loss = None
         self.observer.callback_ended(call, done)
         self.post(done)
@@ -304,7 +304,7 @@ class WorkerHost:
         loop = self._loop
         if deadline_ms is not None and loop is not None and self._stopping is not None and not self._stopping.is_set():
             delay_ms = max(deadline_ms - self._clock.now_ms(), 1)
-            self._timer = loop.call_later(delay_ms / 1000, lambda: self._step(Tick()))
+            self._timer = loop.call_later(delay_ms / 1000, lambda: self._step(WorkerTick()))
 
     async def _send(self, send: Send) -> None:
         sent_ms = self._clock.now_ms()

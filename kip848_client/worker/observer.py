@@ -11,7 +11,7 @@ from kip848_client.common.model import Unit
 from kip848_client.common.telemetry import ClientMetrics
 from kip848_client.member.core.states import MemberState
 from kip848_client.worker.config import WorkerConfig
-from kip848_client.worker.events import Call, CallbackDone, CallbackKind, OwnedUnit, WorkerView
+from kip848_client.worker.events import CallbackDone, CallbackKind, OwnedUnit, RunCallback, WorkerView
 
 _LOUD: Final = frozenset({"fenced", "lease_ended", "start_failed", "stop_failed", "units_behind", "margin_changed"})
 """Notes of the core that are warnings."""
@@ -146,7 +146,7 @@ class WorkerObserver:
         """A callback begins; there is one at a time."""
         self.callback_began_ms = self._clock.now_ms()
 
-    def callback_ended(self, call: Call, done: CallbackDone) -> None:
+    def callback_ended(self, call: RunCallback, done: CallbackDone) -> None:
         """It returned or raised."""
         began_ms, self.callback_began_ms = self.callback_began_ms, None
         if began_ms is not None:

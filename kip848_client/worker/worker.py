@@ -21,7 +21,7 @@ from kip848_client.worker.events import (
     CloseRequested,
     DrainRequested,
     OwnedUnit,
-    Start,
+    StartRequested,
 )
 from kip848_client.worker.host import check_started
 from kip848_client.worker.runner_ends import RunnerEnd
@@ -137,7 +137,7 @@ class Worker(WorkerBase):
         )
         self._host = self._make_host(self._callbacks, on_view=self._tell_waiters)
         try:
-            self._host.start(first=Start())
+            self._host.start(first=StartRequested())
         except OutOfResourcesError:
             self._callbacks.ended()
             self._host = self._callbacks = None

@@ -9,14 +9,14 @@ from typing import Any, cast
 import pytest
 
 from kip848_client.common.model import NamedPartition, OffsetAndMetadata
-from kip848_client.consumer.records.stall_reasons import Answer, Kind, Reason, deliverable
+from kip848_client.consumer.records.stall_reasons import LeaderAnswer, Reason, StallKind, deliverable
 from kip848_client.consumer.records.stalls import StallWatch
 from kip848_client.wire.record_batch import Record, build_batch, parse_batch_header
 
 P0, P1 = NamedPartition("orders", 0), NamedPartition("orders", 1)
-THERE = Reason(Kind.RECORDS, "there are records")
-AWAY = Reason(Kind.FAILURE, "the leader is away")
-OPEN = Reason(Kind.OPEN, "a transaction is open")
+THERE = Reason(StallKind.RECORDS, "there are records")
+AWAY = Reason(StallKind.FAILURE, "the leader is away")
+OPEN = Reason(StallKind.OPEN, "a transaction is open")
 
 
 class Watched:
@@ -29,7 +29,7 @@ class Watched:
         self.empties = True
         self.emptied = 0
         self.returned = 0
-        self.leader_says: dict[NamedPartition, Answer] = {}
+        self.leader_says: dict[NamedPartition, LeaderAnswer] = {}
         self.asked: list[NamedPartition] = []
         self.told: list[tuple[list[NamedPartition], str | None]] = []
         self.now_ms = 0
@@ -54,7 +54,9 @@ class Watched:
 
     def _check(self, positions: Mapping[NamedPartition, int]) -> None:
         self.asked += positions
-        self.watch._answers = {p: self.leader_says.get(p, Answer(at, self.high[p])) for p, at in positions.items()}
+        self.watch._answers = {
+            p: self.leader_says.get(p, LeaderAnswer(at, self.high[p])) for p, at in positions.items()
+        }
         self.watch._busy = False
 
     def look(self, seconds: int) -> None:
@@ -77,7 +79,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
 def test_records_that_are_not_delivered_are_told_of_after_ten_seconds(watched: Watched) -> None:
     """An operator sees the partition, and why; the others go on. A second line would be noise."""
     watched.high[P0] = 9
-    watched.leader_says[P0] = Answer(5, 9, THERE)
+    watched.leader_says[P0] = LeaderAnswer(5, 9, THERE)
     watched.look(8)
     assert not watched.told
     watched.look(4)
@@ -98,14 +100,14 @@ def test_an_end_without_records_is_asked_about_once(watched: Watched) -> None:
     watched.look(60)
     assert watched.asked == [P0]
     watched.high[P0] = 8
-    watched.leader_says[P0] = Answer(5, 8, THERE)
+    watched.leader_says[P0] = LeaderAnswer(5, 8, THERE)
     watched.look(15)
     assert watched.told == [([P0], THERE.text)]
 
 
 def test_a_leader_is_asked_also_if_librdkafka_knows_of_no_record(watched: Watched) -> None:
     """If its fetches do not come through, the end that it knows is an old one."""
-    watched.leader_says[P0] = Answer(5, 9, THERE)
+    watched.leader_says[P0] = LeaderAnswer(5, 9, THERE)
     watched.look(70)
     assert watched.told == [([P0], THERE.text)]
 
@@ -120,7 +122,7 @@ def test_silent_partitions_are_asked_about_less_and_less_often(watched: Watched)
 def test_what_may_pass_is_told_of_later(watched: Watched, reason: Reason, seconds: int) -> None:
     """An election takes seconds, a transaction minutes: an alarm for each would be turned off."""
     watched.high[P0] = 9
-    watched.leader_says[P0] = Answer(5, 9, reason)
+    watched.leader_says[P0] = LeaderAnswer(5, 9, reason)
     watched.look(seconds - 4)
     assert not watched.told
     watched.look(30)
@@ -130,7 +132,7 @@ def test_what_may_pass_is_told_of_later(watched: Watched, reason: Reason, second
 def test_a_position_that_is_never_known_is_told_of(watched: Watched) -> None:
     """The coordinator may refuse the committed offset again and again: the partition is assigned, and not read."""
     watched.at[P0] = -1
-    watched.leader_says[P0] = Answer(-1, reason=AWAY)
+    watched.leader_says[P0] = LeaderAnswer(-1, reason=AWAY)
     watched.look(40)
     assert watched.told == [([P0], AWAY.text)]
 
@@ -138,7 +140,7 @@ def test_a_position_that_is_never_known_is_told_of(watched: Watched) -> None:
 def test_what_is_not_to_be_read_is_not_stalled(watched: Watched) -> None:
     """The application paused it, or process() has its hands full."""
     watched.high[P0] = 9
-    watched.leader_says[P0] = Answer(5, 9, THERE)
+    watched.leader_says[P0] = LeaderAnswer(5, 9, THERE)
     watched.paused.add(P0)
     watched.look(100)
     assert P0 not in watched.asked
@@ -147,7 +149,7 @@ def test_what_is_not_to_be_read_is_not_stalled(watched: Watched) -> None:
 def test_a_slow_application_is_not_a_stalled_partition(watched: Watched) -> None:
     """librdkafka fetches no more while its queue is full of another partition's records."""
     watched.high[P0] = 9
-    watched.leader_says[P0] = Answer(5, 9, THERE)
+    watched.leader_says[P0] = LeaderAnswer(5, 9, THERE)
     watched.high[P1] = 1_007
     watched.empties = False
     for _ in range(90):
@@ -165,7 +167,7 @@ def test_a_slow_application_is_not_a_stalled_partition(watched: Watched) -> None
 def test_a_busy_application_hears_of_it_as_well(watched: Watched) -> None:
     """It reads without a pause, and empties the queue each time."""
     watched.high[P0] = 9
-    watched.leader_says[P0] = Answer(5, 9, THERE)
+    watched.leader_says[P0] = LeaderAnswer(5, 9, THERE)
     for _ in range(12):
         watched.at[P1] += 10
         watched.high[P1] += 10

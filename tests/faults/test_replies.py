@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kip848_client.errors import ErrorCode
 from kip848_client.testing.faults.replies import ErrorPlacer, merge, split
-from kip848_client.testing.faults.subject import Item, item_of
+from kip848_client.testing.faults.subject import Element, item_of
 from kip848_client.testing.judge.broker.messages import build
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.codec import decode_response, encode_response
@@ -270,14 +270,16 @@ PARTITIONED = [
 ]
 
 
-def elements(message: object, topics: tuple[str, ...], partitions: tuple[str, ...]) -> list[Item]:
+def elements(message: object, topics: tuple[str, ...], partitions: tuple[str, ...]) -> list[Element]:
     """The partitions of a request or answer, in order."""
-    found: list[Item] = []
+    found: list[Element] = []
     holders = [message]
     for name in ("groups", "transactions", "results_by_transaction"):
         holders += getattr(message, name, ())
     for holder in holders:
-        outer = item_of(holder, array="", topic_name=NAMES.get, inside=Item()) if holder is not message else Item()
+        outer = (
+            item_of(holder, array="", topic_name=NAMES.get, inside=Element()) if holder is not message else Element()
+        )
         for name in topics:
             for topic in getattr(holder, name, None) or ():
                 inside = item_of(topic, array="topics", topic_name=NAMES.get, inside=outer)

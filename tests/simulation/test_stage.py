@@ -9,7 +9,7 @@ from kip848_client.testing.coordinator.core.coordinator_config import Coordinato
 from kip848_client.testing.simulation.checkers.members import BoundedWork
 from kip848_client.testing.simulation.consumer_environment import ConsumerEnvironment
 from kip848_client.testing.simulation.run import RunPhases
-from kip848_client.testing.simulation.virtual.cluster import Cluster
+from kip848_client.testing.simulation.virtual.cluster import VirtualCluster
 from kip848_client.testing.simulation.virtual.environment import GROUP
 from kip848_client.testing.simulation.virtual.scenario import QUIET
 from kip848_client.testing.simulation.virtual.scheduler import Scheduler
@@ -21,7 +21,7 @@ from tests.simulation.probes.logs import join
 def deposed(*, durable: bool) -> list[Response]:
     """What a coordinator answers that knows of a member, and not that another node has taken over."""
     scheduler = Scheduler(1)
-    cluster = Cluster(scheduler, CoordinatorConfig(), replace(QUIET, replication_ms=0 if durable else 1_000))
+    cluster = VirtualCluster(scheduler, CoordinatorConfig(), replace(QUIET, replication_ms=0 if durable else 1_000))
     cluster.topics.create("orders", partitions=1)
     answers: list[Response] = []
     cluster.serve(0, join(GROUP, member_id="one"), api_version=1, client_id="one", reply=answers.append)

@@ -32,13 +32,11 @@ from kip848_client.wire.messages.connect_protocol import PlanMetadata, WorkerMet
 from kip848_client.worker.core import WorkerCore, WorkerSettings
 from kip848_client.worker.events import (
     Answered,
-    Call,
     CallbackDone,
     CallbackKind,
     CloseRequested,
     Confirmed,
     DrainRequested,
-    Failed,
     Left,
     LossReason,
     NotAnswered,
@@ -47,13 +45,15 @@ from kip848_client.worker.events import (
     Planned,
     ReadUnits,
     RebalanceRequested,
+    RunCallback,
     Send,
-    Start,
+    StartRequested,
     StopNow,
-    Tick,
     UnitsChanged,
     WorkerEffect,
     WorkerEvent,
+    WorkerFailed,
+    WorkerTick,
     WorkerView,
 )
 
@@ -68,15 +68,15 @@ class Bench:
         self.core = WorkerCore(WorkerSettings(**(defaults | settings)), offset=0, units=[Unit("a"), Unit("b")])
         self.now_ms = 0
         self.sent: list[Send] = []
-        self.calls: list[Call] = []
+        self.calls: list[RunCallback] = []
         self.effects: list[WorkerEffect] = []
-        self.step(Start())
+        self.step(StartRequested())
 
     def step(self, event: WorkerEvent) -> list[WorkerEffect]:
         """Step one event."""
         effects = self.core.step(event, now_ms=self.now_ms)
         self.sent += [effect for effect in effects if isinstance(effect, Send)]
-        self.calls += [effect for effect in effects if isinstance(effect, Call)]
+        self.calls += [effect for effect in effects if isinstance(effect, RunCallback)]
         self.effects += effects
         assert len({call.call_id for call in self.calls}) == len(self.calls)
         return effects
@@ -136,7 +136,7 @@ class Bench:
         until_ms = self.now_ms + ms
         while (due_ms := self.core.deadline_ms()) is not None and due_ms <= until_ms:
             self.now_ms = max(self.now_ms, due_ms)
-            self.step(Tick())
+            self.step(WorkerTick())
         self.now_ms = until_ms
 
     @property
@@ -239,12 +239,12 @@ def test_what_is_new_starts_after_the_acknowledgement() -> None:
 
     effects = bench.core.step(CallbackDone(bench.calls[-1].call_id), now_ms=bench.now_ms)
 
-    assert [type(effect).__name__ for effect in effects] == ["Send", "Call"]
+    assert [type(effect).__name__ for effect in effects] == ["Send", "RunCallback"]
     (send, call) = effects
     assert isinstance(send, Send)
     assert isinstance(send.request, ConnectGroupHeartbeatRequest)
     assert bench.named(send) == ["b", "c"]
-    assert isinstance(call, Call)
+    assert isinstance(call, RunCallback)
     assert [(one.name, str(one)) for one in call.units] == [("b", "b (token 2)"), ("c", "c (token 2)")]
 
 
@@ -403,7 +403,7 @@ def test_a_refusal_says_whether_the_list_of_units_is_at_fault(code: int, message
     bench = Bench()
     bench.answer(code=code, message=message)
     failed = bench.effects[-1]
-    assert isinstance(failed, Failed)
+    assert isinstance(failed, WorkerFailed)
     assert isinstance(failed.error, BrokerError)
     assert (isinstance(failed.error, CatalogConflictError), failed.error.fatal) == (kind is CatalogConflictError, True)
     assert bench.core.view().error is failed.error
@@ -426,7 +426,7 @@ def test_a_join_into_a_group_of_another_kind_is_final(code: str, joins: bool) ->
     bench = Bench()
     bench.answer(code=ErrorCode[code])
     assert bench.core.view().state is (MemberState.UNJOINED if joins else MemberState.FATAL)
-    assert [type(effect) for effect in bench.effects[-1:]] == [Send if joins else Failed]
+    assert [type(effect) for effect in bench.effects[-1:]] == [Send if joins else WorkerFailed]
 
 
 @pytest.mark.parametrize(
@@ -649,7 +649,7 @@ def test_a_worker_that_never_joined_leaves_once() -> None:
     core = WorkerCore(WorkerSettings(group_id="g", member_id="m", worker_id="w"), offset=0, units=[])
     assert core.view().state is MemberState.UNJOINED
     assert core.step(CloseRequested(deadline_ms=1_000), now_ms=0) == [Left()]
-    assert core.step(Tick(), now_ms=1) == []
+    assert core.step(WorkerTick(), now_ms=1) == []
     assert core.deadline_ms() is None
 
 
@@ -1023,11 +1023,11 @@ def test_an_error_that_no_retry_cures_releases_everything_and_stops(answered: bo
     else:
         bench.step(NotAnswered(bench.sent[-1].request_id, ConnectionLostError("refused"), final=True))
     assert bench.last_call == ("on_lost", ["a", "b"])
-    assert not any(isinstance(effect, Failed) for effect in bench.effects)
+    assert not any(isinstance(effect, WorkerFailed) for effect in bench.effects)
 
     bench.done()
 
-    assert isinstance(bench.effects[-1], Failed)
+    assert isinstance(bench.effects[-1], WorkerFailed)
     assert bench.core.view().state is MemberState.FATAL
     assert bench.core.deadline_ms() is None
 

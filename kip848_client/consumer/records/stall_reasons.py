@@ -25,7 +25,7 @@ _CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 _GZIP_WRAPPED: Final = 31
 
 
-class Kind(enum.Enum):
+class StallKind(enum.Enum):
     """Why a position stays where it is. The value: how long that must last, in ms, to be told."""
 
     RECORDS = 4_000
@@ -39,11 +39,11 @@ class Kind(enum.Enum):
 class Reason(msgspec.Struct, frozen=True):
     """What was found out about one position."""
 
-    kind: Kind
+    kind: StallKind
     text: str
 
 
-class Answer(msgspec.Struct, frozen=True):
+class LeaderAnswer(msgspec.Struct, frozen=True):
     """What the leader said about one position.
 
     Args:
@@ -57,7 +57,7 @@ class Answer(msgspec.Struct, frozen=True):
     reason: Reason | None = None
 
 
-async def examine(leaders: Leaders, partition: NamedPartition, offset: int, *, read_committed: bool) -> Answer:
+async def examine(leaders: Leaders, partition: NamedPartition, offset: int, *, read_committed: bool) -> LeaderAnswer:
     """Ask the leader whether a record from *offset* on is to be delivered.
 
     Raises:
@@ -68,7 +68,7 @@ async def examine(leaders: Leaders, partition: NamedPartition, offset: int, *, r
     if offset < 0:
         await leaders.check(partition)
         text = "its position is not known yet: the coordinator, or the leader, did not tell where to begin"
-        return Answer(offset, reason=Reason(Kind.FAILURE, text))
+        return LeaderAnswer(offset, reason=Reason(StallKind.FAILURE, text))
     at, high = offset, -1
     for _ in range(_FETCHES_MAX):
         found = await leaders.fetch(partition, at, max_bytes=_BYTES, read_committed=read_committed)
@@ -78,18 +78,20 @@ async def examine(leaders: Leaders, partition: NamedPartition, offset: int, *, r
             stable = found.last_stable_offset
             if read_committed and 0 <= stable <= at < high:
                 text = f"a transaction has been open since offset {stable}, and isolation.level is read_committed"
-                return Answer(offset, high, Reason(Kind.OPEN, text))
-            return Answer(offset, high)
+                return LeaderAnswer(offset, high, Reason(StallKind.OPEN, text))
+            return LeaderAnswer(offset, high)
         aborted = {each.producer_id: each.first_offset for each in found.aborted_transactions or ()}
         try:
             for begin, header in batches_of(data, allow_partial=True):
                 if deliverable(header, at, aborted):
                     text = describe_batch(header, data[begin : begin + header.size])
-                    return Answer(offset, high, Reason(Kind.RECORDS, text))
+                    return LeaderAnswer(offset, high, Reason(StallKind.RECORDS, text))
                 at = max(at, header.next_offset)
         except ProtocolError as error:
-            return Answer(offset, high, Reason(Kind.RECORDS, f"the log has a batch at {at} that is no batch: {error}"))
-    return Answer(offset, high)
+            return LeaderAnswer(
+                offset, high, Reason(StallKind.RECORDS, f"the log has a batch at {at} that is no batch: {error}")
+            )
+    return LeaderAnswer(offset, high)
 
 
 def deliverable(header: BatchHeader, offset: int, aborted: Mapping[int, int]) -> bool:

@@ -26,7 +26,7 @@ from kip848_client.common.model import NamedPartition, OffsetAndMetadata
 from kip848_client.config import BootstrapServer
 from kip848_client.consumer.records.data_plane import KafkaException, RecordConsumer, public
 from kip848_client.consumer.records.leaders import leaders_of
-from kip848_client.consumer.records.stall_reasons import Answer, Kind, Reason, examine
+from kip848_client.consumer.records.stall_reasons import LeaderAnswer, Reason, StallKind, examine
 from kip848_client.errors import Kip848Error, OutOfResourcesError
 from kip848_client.network.connection_opener import ConnectionOpener
 
@@ -91,7 +91,7 @@ class _Still(msgspec.Struct, eq=False):
     """The reason was found since it was told."""
 
 
-class Source(Protocol):
+class WatchedFetcher(Protocol):
     """What reads the records: the `Fetcher`."""
 
     plane: RecordConsumer
@@ -130,7 +130,7 @@ class StallWatch:
 
     def __init__(
         self,
-        source: Source,
+        source: WatchedFetcher,
         opener: ConnectionOpener,
         servers: Iterable[BootstrapServer],
         *,
@@ -147,7 +147,7 @@ class StallWatch:
         self._tell: Final = tell
         self._still: dict[NamedPartition, _Still] = {}
         self._busy = False
-        self._answers: Mapping[NamedPartition, Answer] = {}
+        self._answers: Mapping[NamedPartition, LeaderAnswer] = {}
         """Of the last check; taken by the next look."""
         self.due_ms: int = 0
         self.stalled: Mapping[NamedPartition, Stall] = {}
@@ -214,7 +214,7 @@ class StallWatch:
         except KafkaException:
             return -1
 
-    def _heard(self, seen: _Still, answer: Answer, now_ms: int) -> None:
+    def _heard(self, seen: _Still, answer: LeaderAnswer, now_ms: int) -> None:
         reason = answer.reason
         if reason is None:
             seen.sound, seen.reason, seen.behind_ms = answer.high, None, None
@@ -239,7 +239,7 @@ class StallWatch:
                     seen.told = 0
                     self._tell([partition], 0.0, None, log=True)
                 continue
-            lasted = now_ms - (behind_ms if reason.kind is Kind.OPEN else seen.reason_ms) >= reason.kind.value
+            lasted = now_ms - (behind_ms if reason.kind is StallKind.OPEN else seen.reason_ms) >= reason.kind.value
             if not seen.told and not (lasted and seen.has_had_time):
                 continue
             stalled[partition] = Stall(behind_ms, reason.text)
@@ -271,27 +271,29 @@ class StallWatch:
             self._busy = False  # a later look asks
 
     def _check(self, positions: Mapping[NamedPartition, int]) -> None:
-        answers: dict[NamedPartition, Answer] = {}
+        answers: dict[NamedPartition, LeaderAnswer] = {}
         try:
             asyncio.run(self._examine(positions, answers))
         except* (Kip848Error, OSError) as failed:  # alone, or in the group of the tasks of its connections
-            reason = Reason(Kind.FAILURE, f"the cluster cannot be asked: {_first(failed)}")
-            answers |= {p: Answer(at, reason=reason) for p, at in positions.items() if p not in answers}
+            reason = Reason(StallKind.FAILURE, f"the cluster cannot be asked: {_first(failed)}")
+            answers |= {p: LeaderAnswer(at, reason=reason) for p, at in positions.items() if p not in answers}
         finally:
             self._answers = answers
             self._busy = False
 
-    async def _examine(self, positions: Mapping[NamedPartition, int], answers: dict[NamedPartition, Answer]) -> None:
+    async def _examine(
+        self, positions: Mapping[NamedPartition, int], answers: dict[NamedPartition, LeaderAnswer]
+    ) -> None:
         async with leaders_of({p.topic for p in positions}, self._opener, self._servers) as leaders:
             ends = await leaders.ends({partition: offset for partition, offset in positions.items() if offset >= 0})
             for partition, offset in positions.items():
                 if partition in ends and ends[partition] <= offset:  # as of most that are silent
-                    answers[partition] = Answer(offset, ends[partition])
+                    answers[partition] = LeaderAnswer(offset, ends[partition])
                     continue
                 try:
                     answers[partition] = await examine(leaders, partition, offset, read_committed=self._read_committed)
                 except Kip848Error as error:
-                    answers[partition] = Answer(offset, reason=Reason(Kind.FAILURE, str(error)))
+                    answers[partition] = LeaderAnswer(offset, reason=Reason(StallKind.FAILURE, str(error)))
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -97,7 +97,7 @@ class StartUp(NamedTuple):
         topics = kept.topics
         racks = {node.node_id: node.rack for node in nodes if node.rack}
         images = TopicImages(topics, clock=self.clock, node_racks=racks)
-        grave = DeadLetterTopics(
+        dead_letter_topics = DeadLetterTopics(
             topics,
             clock=self.clock,
             name_prefix=self.config.dead_letter_prefix,
@@ -108,7 +108,7 @@ class StartUp(NamedTuple):
             log=kept.share_state_log,
             topics=topics,
             settings_of=lambda group_id: _share_settings(groups.group_config(group_id)),
-            grave=grave,
+            dead_letter_topics=dead_letter_topics,
             clock=self.clock,
             loop=thread.loop,
         )
@@ -160,7 +160,7 @@ class StartUp(NamedTuple):
                 topics=topics,
                 cleaner=cleaner,
                 groups=groups,
-                grave=grave,
+                dead_letter_topics=dead_letter_topics,
                 data=kept.data,
             ),
             telemetry=ClientTelemetry(

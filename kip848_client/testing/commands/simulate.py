@@ -28,7 +28,7 @@ import msgspec
 from kip848_client.common.json_text import to_json
 from kip848_client.common.plain_text import counted
 from kip848_client.errors import ConfigError, Kip848Error
-from kip848_client.testing.playing.simulate_many import Progress, Work, observers_of, play_many
+from kip848_client.testing.playing.simulate_many import SeedPlan, SeedResults, observers_of, play_many
 from kip848_client.testing.playing.simulate_shrink import shrink
 from kip848_client.testing.playing.simulate_story import tell
 from kip848_client.testing.simulation.run import Report
@@ -84,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
         seeds = _seed_range(arguments.seeds)
         if not 1 <= arguments.jobs <= 1024:
             raise ConfigError(f"--jobs {arguments.jobs}: between 1 and 1024")
-        work = Work(arguments.scenario, changes, watch)
+        work = SeedPlan(arguments.scenario, changes, watch)
         total = play_many(
             work,
             seeds,
@@ -143,7 +143,7 @@ def _print_verdict(report: Report, watch: Sequence[str]) -> None:
         )
 
 
-def _print_many(total: Progress, *, watch: Sequence[str], as_json: bool, digest: bool) -> None:
+def _print_many(total: SeedResults, *, watch: Sequence[str], as_json: bool, digest: bool) -> None:
     if as_json:
         answer = {
             "scenario": total.scenario,

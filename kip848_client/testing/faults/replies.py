@@ -17,14 +17,14 @@ from typing import Any, Final, TypeVar
 from msgspec.structs import replace
 
 from kip848_client.common.error_codes import ErrorCode
-from kip848_client.testing.faults.subject import Item, TopicNames, item_of
+from kip848_client.testing.faults.subject import Element, TopicNames, item_of
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages import message_pair
 from kip848_client.wire.schema import RECORDS, ArrayOf, FieldSpec, Request, Response, Scalar, WireStruct, fields_of
 
 MessageT = TypeVar("MessageT", bound=WireStruct)
 
-Wanted = Callable[[Item], bool]
+Wanted = Callable[[Element], bool]
 """Whether an element of a request or answer is meant; an element is one of its parents' business too."""
 
 _SESSION_CODES: Final = frozenset(
@@ -173,7 +173,7 @@ class ErrorPlacer:
 
     def mark(self, response: Response) -> Response | None:
         """*response* with the code in it; None if it has no place for one, or no element that is wanted."""
-        marked, placed = self._mark(response, inside=Item(), wanted=self._wanted is None)
+        marked, placed = self._mark(response, inside=Element(), wanted=self._wanted is None)
         return marked if placed else None
 
     # --- answers with one element for each element of the request
@@ -214,7 +214,7 @@ class ErrorPlacer:
 
     # --- the code into an answer
 
-    def _mark(self, holder: MessageT, *, inside: Item, wanted: bool) -> tuple[MessageT, bool]:
+    def _mark(self, holder: MessageT, *, inside: Element, wanted: bool) -> tuple[MessageT, bool]:
         """*holder* with the code in it or below it, and whether there was a place."""
         fields = {field.name: field for field in _fields(holder) if field.versions.includes(self._version)}
         own = next((name for name in _CODES if name in fields), None)
@@ -229,7 +229,7 @@ class ErrorPlacer:
         return holder, False
 
     def _mark_below(
-        self, holder: WireStruct, fields: dict[str, FieldSpec], *, inside: Item, wanted: bool
+        self, holder: WireStruct, fields: dict[str, FieldSpec], *, inside: Element, wanted: bool
     ) -> dict[str, Any]:
         """The arrays of *holder* with the code in their elements; only arrays in which it found a place."""
         changes: dict[str, Any] = {}
@@ -241,7 +241,7 @@ class ErrorPlacer:
                     changes[name] = tuple(element for element, _ in marked)
         return changes
 
-    def _mark_element(self, element: MessageT, array: str, *, inside: Item, wanted: bool) -> tuple[MessageT, bool]:
+    def _mark_element(self, element: MessageT, array: str, *, inside: Element, wanted: bool) -> tuple[MessageT, bool]:
         item = item_of(element, array=array, topic_name=self._topic_name, inside=inside)
         return self._mark(element, inside=item, wanted=wanted or (self._wanted is not None and self._wanted(item)))
 
@@ -286,11 +286,11 @@ def split(
 
     A request without elements (it asks for all that there is) is in the second half.
     """
-    return _split(request, wanted, _answered_by(api_key), topic_name, Item())
+    return _split(request, wanted, _answered_by(api_key), topic_name, Element())
 
 
 def _split(
-    holder: MessageT, wanted: Wanted, arrays: Mapping[str, str], topic_name: TopicNames, inside: Item
+    holder: MessageT, wanted: Wanted, arrays: Mapping[str, str], topic_name: TopicNames, inside: Element
 ) -> tuple[MessageT | None, MessageT | None]:
     hit: dict[str, tuple[object, ...]] = {}
     rest: dict[str, tuple[object, ...]] = {}

@@ -16,7 +16,7 @@ import msgspec
 from kip848_client.errors import ArgumentTypeError, ConfigError
 from kip848_client.testing.faults import actions
 from kip848_client.testing.faults.actions import Action
-from kip848_client.testing.faults.subject import Item, Subject, api_keys
+from kip848_client.testing.faults.subject import Element, Subject, api_keys
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.schema import Request, Response
 
@@ -61,19 +61,19 @@ class Match(msgspec.Struct, frozen=True, kw_only=True):
             and (self.when is None or bool(self.when(subject.request)))
         )
 
-    def wanted(self, subject: Subject) -> Callable[[Item], bool] | None:
+    def wanted(self, subject: Subject) -> Callable[[Element], bool] | None:
         """Which elements of *subject* match; None if the whole request does."""
         one_of_several = self.group is not None and len(subject.groups) > 1
         if self.topic is None and self.partition is None and not one_of_several:
             return None
         return self._wants
 
-    def _wants(self, item: Item) -> bool:
+    def _wants(self, item: Element) -> bool:
         return (
             (self.group is None or item.group is None or self.group == item.group)
             and (self.topic is None or self.topic == item.topic)
             and (self.partition is None or self.partition == item.partition)
-            and item != Item()
+            and item != Element()
         )
 
     def _fits_topic(self, subject: Subject) -> bool:

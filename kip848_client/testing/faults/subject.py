@@ -77,7 +77,7 @@ class OpaqueRequest(Request[Response], frozen=True):
     payload: bytes
 
 
-class Item(NamedTuple):
+class Element(NamedTuple):
     """One element of a request or answer: a group, a topic or a partition, or something else (all None)."""
 
     group: str | None = None
@@ -162,7 +162,7 @@ def api_keys(name: str) -> frozenset[ApiKey]:
 _BY_NAME: Final = {api_key.name.replace("_", "").lower(): api_key for api_key in ApiKey}
 
 
-def item_of(element: object, *, array: str, topic_name: TopicNames, inside: Item) -> Item:
+def item_of(element: object, *, array: str, topic_name: TopicNames, inside: Element) -> Element:
     """The item that *element* of the field *array* stands for, inside its parent; for requests and answers."""
     if isinstance(element, int):
         return inside._replace(partition=element)
@@ -233,17 +233,17 @@ def _asks_for_all_topics(request: object, api_key: int, api_version: int) -> boo
             return False
 
 
-def _topic_items(request: object, api_key: int, topic_name: TopicNames) -> Iterator[Item]:
+def _topic_items(request: object, api_key: int, topic_name: TopicNames) -> Iterator[Element]:
     for name in _value(request, "subscribed_topic_names") or ():
-        yield Item(topic=name)
+        yield Element(topic=name)
     for resource in _value(request, "resources") or ():
         if resource.resource_type == ResourceKind.TOPIC:
-            yield Item(topic=resource.resource_name)
+            yield Element(topic=resource.resource_name)
     holders = [request, *(_value(request, _HOLDERS.get(api_key, "")) or ())]
     for holder in holders:
         for array in _TOPIC_ARRAYS:
             for topic in _value(holder, array) or ():
-                inside = item_of(topic, array=array, topic_name=topic_name, inside=Item())
+                inside = item_of(topic, array=array, topic_name=topic_name, inside=Element())
                 yield inside
                 for inner in _PARTITION_ARRAYS:
                     for partition in _value(topic, inner) or ():

@@ -34,7 +34,7 @@ _FAILURES_MAX: Final = 20
 """Failures after which `play_many` stops: more would say nothing new."""
 
 
-class Work(msgspec.Struct, frozen=True):
+class SeedPlan(msgspec.Struct, frozen=True):
     """The plan of the runs: a scenario by name, changes of it, and observers besides the checkers.
 
     Args:
@@ -59,7 +59,7 @@ class PlayedSeeds(msgspec.Struct):
     failures: list[Report] = msgspec.field(default_factory=list)
 
 
-class Progress(msgspec.Struct):
+class SeedResults(msgspec.Struct):
     """The results of all runs so far."""
 
     scenario: str
@@ -109,15 +109,15 @@ class Progress(msgspec.Struct):
 
 
 def play_many(
-    work: Work, seeds: range, *, jobs: int, quiet: bool, digests: bool = False, within_s: float | None = None
-) -> Progress:
+    work: SeedPlan, seeds: range, *, jobs: int, quiet: bool, digests: bool = False, within_s: float | None = None
+) -> SeedResults:
     """Play every seed; stop early after many failures, or when *within_s* seconds are over.
 
     Args:
         quiet: show no progress.
         digests: work out the digest of each run's history, which takes a tenth of its time.
     """
-    total = Progress(work.name, seeds)
+    total = SeedResults(work.name, seeds)
     with _display(total, quiet=quiet) as show, _batches(work, seeds, jobs=jobs, digests=digests) as batches:
         for batch in batches:
             total.add(batch)
@@ -129,7 +129,7 @@ def play_many(
 
 
 @contextmanager
-def _batches(work: Work, seeds: range, *, jobs: int, digests: bool) -> Iterator[Iterator[PlayedSeeds]]:
+def _batches(work: SeedPlan, seeds: range, *, jobs: int, digests: bool) -> Iterator[Iterator[PlayedSeeds]]:
     play = functools.partial(_play, work, digests)
     size = max(1, min(_BATCH_MAX, len(seeds) // (4 * jobs)))
     parts = [seeds[start : start + size] for start in range(0, len(seeds), size)]
@@ -141,7 +141,7 @@ def _batches(work: Work, seeds: range, *, jobs: int, digests: bool) -> Iterator[
         yield pool.imap_unordered(play, parts)
 
 
-def _play(work: Work, digests: bool, seeds: range) -> PlayedSeeds:
+def _play(work: SeedPlan, digests: bool, seeds: range) -> PlayedSeeds:
     batch = PlayedSeeds()
     watch = observers_of(work.watch)
     for seed in seeds:
@@ -190,7 +190,7 @@ def _begin() -> None:
 
 
 @contextmanager
-def _display(total: Progress, *, quiet: bool) -> Iterator[Callable[[], None]]:
+def _display(total: SeedResults, *, quiet: bool) -> Iterator[Callable[[], None]]:
     if quiet:
         yield lambda: None
     elif sys.stderr.isatty() and importlib.util.find_spec("rich") is not None:
@@ -212,12 +212,12 @@ def _display(total: Progress, *, quiet: bool) -> Iterator[Callable[[], None]]:
         yield show
 
 
-def _broken(total: Progress, told: int) -> list[str]:
+def _broken(total: SeedResults, told: int) -> list[str]:
     """A line for each failure after the first *told* ones, so that the user of a long run can look at it now."""
     return [f"seed {report.seed} broke {report.violation}" for report in total.failures[told:]]
 
 
-def _line(total: Progress) -> str:
+def _line(total: SeedResults) -> str:
     lost = total.counts["request_lost"] + total.counts["answer_lost"]
     return (
         f"{total.runs} of {counted(len(total.seeds), 'run')}, {total.runs_per_s:.1f} a second, "
@@ -226,7 +226,7 @@ def _line(total: Progress) -> str:
 
 
 @contextmanager
-def _bar(total: Progress) -> Iterator[Callable[[], None]]:
+def _bar(total: SeedResults) -> Iterator[Callable[[], None]]:
     from rich.console import Console  # rich is an extra, and slow to import
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar

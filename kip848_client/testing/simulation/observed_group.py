@@ -15,7 +15,7 @@ from kip848_client.testing.coordinator.classic.classic_group import ClassicGroup
 from kip848_client.testing.coordinator.consumer.consumer_group import ConsumerGroup
 from kip848_client.testing.coordinator.consumer.consumer_member import ConsumerMember, PartitionEpochs
 from kip848_client.testing.coordinator.core.topics_image import TopicsImage
-from kip848_client.testing.simulation.virtual.cluster import Cluster
+from kip848_client.testing.simulation.virtual.cluster import VirtualCluster
 from kip848_client.testing.simulation.virtual.violation import fail
 from kip848_client.wire.messages.consumer_group_heartbeat import TopicPartitions as Listed
 
@@ -82,7 +82,7 @@ _RECORDED: Final = (ClassicState.STABLE, ClassicState.EMPTY)
 class ObservedGroup:
     """A copy of one group of a cluster, made by `look` after each step. Checkers compare it with their own records."""
 
-    def __init__(self, cluster: Cluster, group_id: str) -> None:
+    def __init__(self, cluster: VirtualCluster, group_id: str) -> None:
         self._cluster = cluster
         self.group_id: Final = group_id
         self.members: dict[str, Seen] = {}

@@ -28,7 +28,7 @@ from kip848_client.testing.coordinator.core.coordinator_config import Coordinato
 from kip848_client.testing.coordinator.group_coordinator import GroupCoordinator
 from kip848_client.testing.simulation.observed_group import MemberChange, ObservedGroup
 from kip848_client.testing.simulation.virtual.client_process import ClientProcess
-from kip848_client.testing.simulation.virtual.cluster import Cluster
+from kip848_client.testing.simulation.virtual.cluster import VirtualCluster
 from kip848_client.testing.simulation.virtual.network import Network
 from kip848_client.testing.simulation.virtual.scenario import Scenario
 from kip848_client.testing.simulation.virtual.scheduler import Scheduler
@@ -49,7 +49,7 @@ class RunState(msgspec.Struct, frozen=True):
     """
 
     scheduler: Scheduler
-    cluster: Cluster
+    cluster: VirtualCluster
     observed_group: ObservedGroup
     scenario: Scenario
     config: CoordinatorConfig
@@ -63,7 +63,7 @@ class Surroundings(NamedTuple):
 
     scheduler: Scheduler
     scenario: Scenario
-    cluster: Cluster
+    cluster: VirtualCluster
     network: Network
     observer: Observer
 

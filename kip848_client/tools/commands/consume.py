@@ -34,7 +34,7 @@ from kip848_client.common.logs import LOGGER, LogEvent
 from kip848_client.common.plain_text import counted, printable
 from kip848_client.errors import ConfigError
 from kip848_client.tools.records import deserializers, without_group
-from kip848_client.tools.records.places import WHERE, Place, place
+from kip848_client.tools.records.places import WHERE, ReadFrom, place
 from kip848_client.tools.records.spelling import FORMAT_FIELDS, JSON_FIELDS, speller
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _begin_as_group(arguments: argparse.Namespace) -> None:
     """Take ``--from beginning`` and ``--from end`` as what a group without committed offsets does."""
-    if arguments.begin not in (Place("at", at="earliest"), Place("at", at="latest")):
+    if arguments.begin not in (ReadFrom("at", at="earliest"), ReadFrom("at", at="latest")):
         raise ConfigError(
             "--from: a group goes on at its committed offsets, and without any at beginning or end (--from beginning); "
             f"to move them: kip848 groups reset-offsets {arguments.group} --help"
@@ -208,7 +208,7 @@ def _of_partitions(
         read_properties(arguments),
         arguments.topics,
         numbers=arguments.partition,
-        begin=arguments.begin or Place("at", at="earliest" if arguments.from_beginning else "latest"),
+        begin=arguments.begin or ReadFrom("at", at="earliest" if arguments.from_beginning else "latest"),
         until=arguments.until,
         isolation_level=isolation_level,
         timeout_s=arguments.timeout,

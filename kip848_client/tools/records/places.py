@@ -20,7 +20,7 @@ WHERE: Final = "beginning, end, an offset, -N (the last N of each partition), a 
 _WORDS: Final[dict[str, At]] = {"beginning": "earliest", "earliest": "earliest", "end": "latest", "latest": "latest"}
 
 
-class Place(msgspec.Struct, frozen=True):
+class ReadFrom(msgspec.Struct, frozen=True):
     """A place in every partition.
 
     Args:
@@ -32,28 +32,28 @@ class Place(msgspec.Struct, frozen=True):
     number: int = 0
 
 
-def place(text: str) -> Place:
+def place(text: str) -> ReadFrom:
     """Read WHERE, for the *type* of an option.
 
     Raises:
         argparse.ArgumentTypeError: it is none of them.
     """
     if text in _WORDS:
-        return Place("at", at=_WORDS[text])
+        return ReadFrom("at", at=_WORDS[text])
     number = text.removeprefix("-")
     if number.isdecimal() and number.isascii():
-        return Place("last" if text.startswith("-") else "offset", number=int(number))
+        return ReadFrom("last" if text.startswith("-") else "offset", number=int(number))
     if (ago_ms := duration_ms(f"by_duration:{text}")) is not None:
-        return Place("at", at=int(time.time() * 1000) - ago_ms)
+        return ReadFrom("at", at=int(time.time() * 1000) - ago_ms)
     try:
-        return Place("at", at=datetime.fromisoformat(text))  # without a zone it is local time, as in a log beside it
+        return ReadFrom("at", at=datetime.fromisoformat(text))  # without a zone it is local time, as in a log beside it
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text!r} is not {WHERE}; a time is 2026-01-31T12:00:00Z") from error
 
 
 def find(
     admin: Admin,
-    wanted: Sequence[Place],
+    wanted: Sequence[ReadFrom],
     partitions: Sequence[NamedPartition],
     *,
     isolation_level: IsolationLevel,
@@ -74,7 +74,7 @@ def find(
 
     edges = {"earliest": ask("earliest"), "latest": ask("latest")}
 
-    def offsets(where: Place) -> dict[NamedPartition, int]:
+    def offsets(where: ReadFrom) -> dict[NamedPartition, int]:
         found = {}
         if where.kind == "at":
             found = edges[where.at] if isinstance(where.at, str) else ask(where.at)

@@ -12,7 +12,7 @@ from kip848_client.admin.results import raise_all
 from kip848_client.admin.topics import IsolationLevel
 from kip848_client.common.model import INTERNAL_TOPICS, NamedPartition, OffsetRange
 from kip848_client.errors import BrokerError, ConfigError, ErrorCode, Kip848Error, error_for_code
-from kip848_client.tools.records.places import Place, find
+from kip848_client.tools.records.places import ReadFrom, find
 
 BATCH_RECORDS: Final = 500
 POLL_S: Final = 0.2
@@ -23,8 +23,8 @@ def ranges_of(
     topics: Sequence[str],
     *,
     numbers: Sequence[int] | None,
-    begin: Place,
-    until: Place | None,
+    begin: ReadFrom,
+    until: ReadFrom | None,
     isolation_level: IsolationLevel,
     timeout_s: float,
 ) -> list[OffsetRange | tuple[NamedPartition, int]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from kip848_client.tools.report.timeline import Change
+from kip848_client.tools.report.timeline import EpochChange
 
 
 class _Open:
@@ -31,7 +31,7 @@ class ChangeTracker:
     def __init__(self) -> None:
         self._present: Final[set[str]] = set()
         self._open: list[_Open] = []
-        self._closed: list[Change] = []
+        self._closed: list[EpochChange] = []
 
     def bumped(self, at_ms: float, epoch: int, reason: str) -> None:
         """The group has a new epoch."""
@@ -68,12 +68,12 @@ class ChangeTracker:
                 change.owing.clear()
                 change.settled_ms = at_ms
 
-    def finish(self) -> Iterator[Change]:
+    def finish(self) -> Iterator[EpochChange]:
         """The log ends: return the remaining changes, with those whose end the log does not show."""
         self._close(float("inf"))
         yield from self._closed
         for change in self._open:
-            yield Change(change.at_ms, None, change.epoch, change.reason)
+            yield EpochChange(change.at_ms, None, change.epoch, change.reason)
 
     def _close(self, at_ms: float) -> None:
         """Settled changes stay settled once time has gone on: a join in the same millisecond still counts."""
@@ -82,5 +82,5 @@ class ChangeTracker:
             if change.owing or change.settled_ms >= at_ms:
                 kept.append(change)
             else:
-                self._closed.append(Change(change.at_ms, change.settled_ms, change.epoch, change.reason))
+                self._closed.append(EpochChange(change.at_ms, change.settled_ms, change.epoch, change.reason))
         self._open = kept

@@ -102,7 +102,7 @@ def _durations() -> array[float]:
     return array("d")
 
 
-class Change(msgspec.Struct, frozen=True):
+class EpochChange(msgspec.Struct, frozen=True):
     """A group epoch, from its beginning until every member had its part of it; `end_ms` None if the log ends first."""
 
     start_ms: float
@@ -134,7 +134,7 @@ class Timeline(msgspec.Struct, frozen=True):
     states: Sequence[Span]
     marks: Sequence[Mark]
     counts: Counts
-    changes: Sequence[Change] = ()
+    changes: Sequence[EpochChange] = ()
     bounds: Sequence[Bound] = ()
     lives: Lives = Lives()
     writers: frozenset[str] = frozenset()

@@ -137,7 +137,9 @@ def a_broker(
             topics=registry,
             cleaner=cleaner,
             groups=cast("GroupShards", None),
-            grave=DeadLetterTopics(registry, clock=clock, name_prefix="", creates_topics=False, partitions=1),
+            dead_letter_topics=DeadLetterTopics(
+                registry, clock=clock, name_prefix="", creates_topics=False, partitions=1
+            ),
             data=data_dir,
         ),
         journal=NullJournal(),

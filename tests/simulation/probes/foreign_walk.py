@@ -26,7 +26,7 @@ from kip848_client.testing.simulation.checkers.ownership import (
 )
 from kip848_client.testing.simulation.observed_group import IdPartition, ObservedGroup
 from kip848_client.testing.simulation.observer import Checker, HandedOut, Observers, RunState
-from kip848_client.testing.simulation.virtual.cluster import Cluster, compact
+from kip848_client.testing.simulation.virtual.cluster import VirtualCluster, compact
 from kip848_client.testing.simulation.virtual.scenario import QUIET
 from kip848_client.testing.simulation.virtual.scheduler import Scheduler
 from kip848_client.testing.simulation.virtual.topics import Topics
@@ -107,12 +107,12 @@ class _Foreign:
 class _Walk:
     """One walk."""
 
-    def __init__(self, cluster: Cluster, config: CoordinatorConfig, *, group_id: str, seed: int) -> None:
+    def __init__(self, cluster: VirtualCluster, config: CoordinatorConfig, *, group_id: str, seed: int) -> None:
         self._group_id = group_id
         self._scheduler = scheduler = Scheduler(seed * _ODD_SEED + 1, keep_history=False)
         self._rng = rng = scheduler.random("foreign")
         scenario = replace(QUIET, replication_ms=rng.choice((0, 0, 50)), purity=0.1, compaction=0.5)
-        self._cluster = own = Cluster(scheduler, config, scenario)
+        self._cluster = own = VirtualCluster(scheduler, config, scenario)
         _copy(cluster.topics, into=own.topics)
         own.log = compact(cluster.log)
         own.durable = len(own.log)

@@ -84,7 +84,7 @@ class LiveSettings:
         topics: TopicRegistry,
         cleaner: LogCleaner,
         groups: GroupShards,
-        grave: DeadLetterTopics,
+        dead_letter_topics: DeadLetterTopics,
         data: DataDir | None,
     ) -> None:
         self.static: Final = static
@@ -93,7 +93,7 @@ class LiveSettings:
         self._topics: Final = topics
         self._cleaner: Final = cleaner
         self._groups: Final = groups
-        self._grave: Final = grave
+        self._dead_letter_topics: Final = dead_letter_topics
         self._data: Final = data
         self._applied = static
         self._apply()
@@ -176,8 +176,8 @@ class LiveSettings:
         changed = {**self.changed(ALL_NODES), **self.changed(str(first))}
         kept = [key for key in changed if key not in PROPERTY_NAMES]  # mostly none: the recording is not read
         self._topics.inherit({_topic_settings()[key]: changed[key] for key in kept if key in _topic_settings()})
-        self._grave.name_prefix = shared.dead_letter_prefix
-        self._grave.creates_topics = shared.creates_dead_letter_topics
+        self._dead_letter_topics.name_prefix = shared.dead_letter_prefix
+        self._dead_letter_topics.creates_topics = shared.creates_dead_letter_topics
         self._cleaner.compact_every(shared.cleaner_backoff_ms)
         if shared.coordinator != self._applied.coordinator:
             self._groups.set_config(shared)

@@ -98,7 +98,7 @@ class ShareHost:
     Args:
         log: where the records of ``__share_group_state`` are kept.
         settings_of: the settings of a group by its id.
-        grave: where records go that are given up.
+        dead_letter_topics: where records go that are given up.
     """
 
     def __init__(
@@ -107,14 +107,14 @@ class ShareHost:
         log: GroupLog,
         topics: TopicRegistry,
         settings_of: Settings,
-        grave: DeadLetterTopics,
+        dead_letter_topics: DeadLetterTopics,
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._log: Final = log
         self._topics: Final = topics
         self.settings_of: Final = settings_of
-        self._grave: Final = grave
+        self._dead_letter_topics: Final = dead_letter_topics
         self._clock: Final = clock
         self._loop: Final = loop
         self._states: Final = ShareStates()
@@ -409,7 +409,9 @@ class ShareHost:
         settings = self.settings_of(live.key.group_id)
         for dead in dead_letters:
             try:
-                self._grave.write(live.key.group_id, live.topic, live.key.partition, dead, settings=settings)
+                self._dead_letter_topics.write(
+                    live.key.group_id, live.topic, live.key.partition, dead, settings=settings
+                )
             except BrokerError as error:
                 log_event(
                     logging.WARNING,

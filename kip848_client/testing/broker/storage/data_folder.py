@@ -40,7 +40,7 @@ _LOCK_BYTES_MAX: Final = 32
 _LOCKED_BYTE: Final = 1 << 20
 
 
-class Marker(msgspec.Struct, frozen=True, kw_only=True):
+class FolderMarker(msgspec.Struct, frozen=True, kw_only=True):
     """The content of the marker file.
 
     Attributes:
@@ -55,7 +55,7 @@ class Marker(msgspec.Struct, frozen=True, kw_only=True):
     about: str = _ABOUT
 
 
-def claim_folder(path: Path) -> tuple[Marker, int]:
+def claim_folder(path: Path) -> tuple[FolderMarker, int]:
     """Make *path* a data folder if it is empty or not there, or see that it is one; and lock it.
 
     Returns:
@@ -178,9 +178,9 @@ class SetAside:
         return next(place for place in candidates if not os.path.lexists(place))
 
 
-def _read_marker(path: Path) -> Marker:
+def _read_marker(path: Path) -> FolderMarker:
     try:
-        marker = msgspec.json.decode(path.read_bytes(), type=Marker)
+        marker = msgspec.json.decode(path.read_bytes(), type=FolderMarker)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise DataDirError(
             f"{path}: cannot be understood ({error}). It says that its folder belongs to a broker. Restore it from a "
@@ -256,11 +256,11 @@ def _close(lock_fd: int) -> None:
         os.close(lock_fd)
 
 
-def _marker_of(path: Path) -> Marker:
+def _marker_of(path: Path) -> FolderMarker:
     file = path / MARKER_NAME
-    marker = _read_marker(file) if os.path.lexists(file) else Marker()
+    marker = _read_marker(file) if os.path.lexists(file) else FolderMarker()
     if not marker.cluster_id:
-        marker = Marker(cluster_id=new_cluster_id())
+        marker = FolderMarker(cluster_id=new_cluster_id())
         text = msgspec.json.format(msgspec.json.encode(marker), indent=2) + b"\n"
         write_whole_file(file, text, to_disk=True)
     return marker

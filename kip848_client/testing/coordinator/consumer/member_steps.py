@@ -28,7 +28,7 @@ from kip848_client.testing.coordinator.core.result_batch import Batch
 from kip848_client.testing.coordinator.core.timers import TimerKey, TimerKind
 from kip848_client.testing.coordinator.modern.assignment_round import Rounds, TargetComputed
 from kip848_client.testing.coordinator.modern.client_assignment import RoundPlanner, client_assignor
-from kip848_client.testing.coordinator.modern.client_assignors import Choice, asks_for_a_target, check_versions
+from kip848_client.testing.coordinator.modern.client_assignors import AssignorChoice, asks_for_a_target, check_versions
 from kip848_client.testing.coordinator.modern.current_assignment import MustRejoinError, Target, reconcile
 from kip848_client.testing.coordinator.modern.member_lookup import fenced, returned
 from kip848_client.testing.coordinator.modern.member_record import (
@@ -205,7 +205,7 @@ class MemberSteps:
         before, now = client_assignor(self._state, self._group), self._client_assignor(found, after)
         return (before and before.assignor_name) != (now and now.assignor_name)
 
-    def _client_assignor(self, found: FoundMember, after: ConsumerMetadata) -> Choice | None:
+    def _client_assignor(self, found: FoundMember, after: ConsumerMetadata) -> AssignorChoice | None:
         gone = frozenset(() if found.replaced is None else (found.replaced.member_id,))
         return client_assignor(self._state, self._group, gone=gone, joined=found.member.member_id, metadata=after)
 

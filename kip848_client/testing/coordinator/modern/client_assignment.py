@@ -20,7 +20,7 @@ from kip848_client.testing.coordinator.core.result import ArmTimer, CancelTimer
 from kip848_client.testing.coordinator.core.result_batch import Batch
 from kip848_client.testing.coordinator.core.timers import TimerKey, TimerKind
 from kip848_client.testing.coordinator.modern.assignment_round import AssignmentRound, Prepared, RoundChanged, Rounds
-from kip848_client.testing.coordinator.modern.client_assignors import Choice, choice_after, pick_member
+from kip848_client.testing.coordinator.modern.client_assignors import AssignorChoice, choice_after, pick_member
 from kip848_client.testing.coordinator.modern.member_record import (
     STATIC_LEAVE_EPOCH,
     AssignorVersions,
@@ -38,7 +38,7 @@ def client_assignor(
     gone: AbstractSet[str] = frozenset(),
     joined: str | None = None,
     metadata: MetadataT | None = None,
-) -> Choice | None:
+) -> AssignorChoice | None:
     """The client-side assignor in use; None in server mode. Arguments as of `client_assignors.choice_after`."""
     if not state.config.client_assignors:
         return None
@@ -93,7 +93,7 @@ class RoundPlanner(Generic[KeyT, MetadataT]):
         offered = self._group.client_assignors.get(self.round.assignor_name, {})
         return sum(offered.values()) == len(self._group.members)
 
-    def go_on(self, choice: Choice, *, first: str | None, may_start: bool) -> None:
+    def go_on(self, choice: AssignorChoice, *, first: str | None, may_start: bool) -> None:
         """Keep the round if it is still valid; else start a new one, if *may_start* or one was in flight.
 
         Args:
@@ -109,7 +109,7 @@ class RoundPlanner(Generic[KeyT, MetadataT]):
             # An assignment that is being computed will be installed although the group changed; others start over.
             self._start(choice, first=first, tried=flying.tried, reason="assignor_changed")
 
-    def move_on(self, choice: Choice | None, *, failed: str, reason: str, leaves: bool = False) -> None:
+    def move_on(self, choice: AssignorChoice | None, *, failed: str, reason: str, leaves: bool = False) -> None:
         """Choose another member in the place of *failed*, if it is the chosen one.
 
         Args:
@@ -124,13 +124,13 @@ class RoundPlanner(Generic[KeyT, MetadataT]):
             left = frozenset({failed} if leaves else ())
             self._start(choice, first=None, left=left, tried=flying.tried | {failed}, reason=reason)
 
-    def start_next(self, choice: Choice | None) -> None:
+    def start_next(self, choice: AssignorChoice | None) -> None:
         """The round ended with a target; start another one if *choice* is given."""
         self.end()
         if choice is not None:
             self._start(choice, first=None, tried=frozenset(), reason="group_epoch_bumped")
 
-    def renew(self, choice: Choice | None, *, member_id: str) -> str | None:
+    def renew(self, choice: AssignorChoice | None, *, member_id: str) -> str | None:
         """The assignor for a new snapshot, as the group is now; None if *member_id* should not run it."""
         flying = self.round
         if flying is None or choice is None:
@@ -168,7 +168,7 @@ class RoundPlanner(Generic[KeyT, MetadataT]):
 
     def _start(
         self,
-        choice: Choice,
+        choice: AssignorChoice,
         *,
         first: str | None,
         tried: frozenset[str],

@@ -28,7 +28,7 @@ Offers: TypeAlias = Mapping[str, tuple[ClientAssignor, ...]]
 """Member id -> client-side assignors that it offers, the most preferred first."""
 
 
-class Choice(msgspec.Struct, frozen=True):
+class AssignorChoice(msgspec.Struct, frozen=True):
     """The client-side assignor that a group uses.
 
     Args:
@@ -93,7 +93,7 @@ def choice_after(
     gone: AbstractSet[str] = frozenset(),
     joined: str | None = None,
     metadata: MetadataT | None = None,
-) -> Choice | None:
+) -> AssignorChoice | None:
     """The result of `choose` once the members in *gone* have left and *joined* (new or not) has *metadata*.
 
     A worker on the classic protocol has offers of version -1 (KIP-848); a classic member of a consumer group has none.
@@ -121,7 +121,7 @@ def can_be_common(group: ModernGroup[KeyT, MetadataT], *, gone: int = 0) -> bool
     return len(group.members) <= max(1, gone) + max(counts, default=0)
 
 
-def choose(offers: Offers) -> Choice | None:
+def choose(offers: Offers) -> AssignorChoice | None:
     """The assignor that every member offers and some member can run for all; None means server mode.
 
     If there are several, the one with the lowest sum of positions in the members' lists; if equal, by name. KIP-848
@@ -146,7 +146,7 @@ def choose(offers: Offers) -> Choice | None:
 
 
 def pick_member(
-    choice: Choice, *, first: str | None, tried: AbstractSet[str], away: AbstractSet[str]
+    choice: AssignorChoice, *, first: str | None, tried: AbstractSet[str], away: AbstractSet[str]
 ) -> tuple[str, frozenset[str]] | None:
     """The member to compute the target.
 
@@ -216,7 +216,7 @@ def asks_for_a_target(*, old: tuple[ClientAssignor, ...], new: tuple[ClientAssig
     )
 
 
-def _choose_members(name: str, offers: Offers) -> Choice | None:
+def _choose_members(name: str, offers: Offers) -> AssignorChoice | None:
     offered = {
         member_id: next(assignor.versions for assignor in assignors if assignor.name == name)
         for member_id, assignors in sorted(offers.items())
@@ -228,7 +228,7 @@ def _choose_members(name: str, offers: Offers) -> Choice | None:
     if not able:
         return None
     spanning = {versions for versions in able if versions.reads(lowest, highest)}
-    return Choice(
+    return AssignorChoice(
         name,
         spanning=tuple([member_id for member_id, versions in offered.items() if versions in spanning]),
         able=tuple([member_id for member_id, versions in offered.items() if versions in able - spanning]),

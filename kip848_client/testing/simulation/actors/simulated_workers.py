@@ -38,20 +38,20 @@ from kip848_client.wire.schema import Response
 from kip848_client.worker.classic.classic_round import ClassicRound
 from kip848_client.worker.core import CLOCK_DRIFT, WorkerCore, WorkerSettings
 from kip848_client.worker.events import (
-    Call,
     CallbackDone,
     CallbackKind,
     CloseRequested,
     DrainRequested,
-    Failed,
     Left,
     Plan,
     Planned,
+    RunCallback,
     Send,
-    Start,
+    StartRequested,
     StopNow,
-    Tick,
     WorkerEvent,
+    WorkerFailed,
+    WorkerTick,
 )
 
 _DELETE_VERSION: Final = 2
@@ -117,7 +117,7 @@ class Fleet(Environment):
         self._number += 1
         worker = WorkerProcess(self, f"worker-{self._number}")
         self.workers[:] = [*(one for one in self.workers if not one.dead), worker]
-        worker.step(Start())
+        worker.step(StartRequested())
 
     def idle(self) -> list[Unit]:
         """Units that run nowhere."""
@@ -265,7 +265,7 @@ class WorkerProcess(Requester):
                 case Send():
                     is_beat = isinstance(effect.request, ConnectGroupHeartbeatRequest)
                     (ClassicExchange if self.classic is not None and is_beat else Exchange)(self, effect).begin()
-                case Call():
+                case RunCallback():
                     self._call(effect)
                 case StopNow(units):
                     for owned in units:
@@ -273,7 +273,7 @@ class WorkerProcess(Requester):
                 case Plan(plan_id, _, group):
                     plan = self.assignor.assign(group)
                     self._later(self._rng.randrange(_PLAN_MS_MAX), Planned(plan_id, plan))
-                case Failed(error):
+                case WorkerFailed(error):
                     fail("U3", f"{self.name} stops working: {error}")
                 case Left():
                     self.note("left")
@@ -371,14 +371,14 @@ class WorkerProcess(Requester):
 
     def _tick(self) -> None:
         self.scheduler.events += 1
-        self.step(Tick())
+        self.step(WorkerTick())
 
     def _later(self, delay_ms: int, event: WorkerEvent) -> None:
         self.scheduler.call_in(delay_ms, lambda: self.step(event))
 
     # --- runners
 
-    def _call(self, call: Call) -> None:
+    def _call(self, call: RunCallback) -> None:
         done = CallbackDone(call.call_id)
         if call.kind is CallbackKind.ASSIGNED:
             for owned in call.units:
@@ -395,7 +395,7 @@ class WorkerProcess(Requester):
                 self._stop(owned.unit)
         self._wait_for_stop(call, done)
 
-    def _wait_for_stop(self, call: Call, done: CallbackDone) -> None:
+    def _wait_for_stop(self, call: RunCallback, done: CallbackDone) -> None:
         if not self.dead and any(owned.unit in self._runs for owned in call.units):
             self.scheduler.call_in(
                 50, lambda: None if self.dead else self.awake(lambda: self._wait_for_stop(call, done))

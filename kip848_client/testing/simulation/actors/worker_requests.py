@@ -16,7 +16,7 @@ import msgspec
 
 from kip848_client.assignors.units.cooperative import CooperativeAssignor
 from kip848_client.errors import ConnectionLostError, ErrorCode, Kip848Error
-from kip848_client.testing.simulation.virtual.cluster import ANY_NODE, Cluster
+from kip848_client.testing.simulation.virtual.cluster import ANY_NODE, VirtualCluster
 from kip848_client.testing.simulation.virtual.environment import GROUP
 from kip848_client.testing.simulation.virtual.network import AnyRequest, Network, Reply, SimulatedConnection
 from kip848_client.testing.simulation.virtual.scheduler import Scheduler, Timer
@@ -356,7 +356,7 @@ class ClassicExchange(Exchange):
         )
 
 
-def drain_from_outside(worker_id: str, cluster: Cluster, scheduler: Scheduler, *, client_side: bool) -> None:
+def drain_from_outside(worker_id: str, cluster: VirtualCluster, scheduler: Scheduler, *, client_side: bool) -> None:
     """An administrator joins for one round to drain a worker, as `kip848 workers drain` does.
 
     It gives up when the coordinator is away.

@@ -53,7 +53,7 @@ _COMPACTED_FROM: Final = 2_000
 """Length of a log that is compacted before it is read, so that loads do not grow with the age of a group."""
 
 
-class Cluster:
+class VirtualCluster:
     """Topics, the log, and the present coordinator.
 
     Args:
@@ -333,7 +333,9 @@ class CoordinatorHost:
         coordinator: it has read the log.
     """
 
-    def __init__(self, cluster: Cluster, scheduler: Scheduler, node_id: int, coordinator: GroupCoordinator) -> None:
+    def __init__(
+        self, cluster: VirtualCluster, scheduler: Scheduler, node_id: int, coordinator: GroupCoordinator
+    ) -> None:
         self._cluster = cluster
         self._scheduler = scheduler
         self.node_id: Final = node_id

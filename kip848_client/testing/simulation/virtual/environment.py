@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from kip848_client.testing.coordinator.core.coordinator_config import CoordinatorConfig
-from kip848_client.testing.simulation.virtual.cluster import Cluster
+from kip848_client.testing.simulation.virtual.cluster import VirtualCluster
 from kip848_client.testing.simulation.virtual.network import Network
 from kip848_client.testing.simulation.virtual.scenario import Scenario
 from kip848_client.testing.simulation.virtual.scheduler import Scheduler
@@ -104,7 +104,7 @@ class Environment:
         self.scheduler: Final = scheduler
         self.healed: bool = False
         """The faults have ended."""
-        self.cluster: Final = Cluster(scheduler, config, scenario)
+        self.cluster: Final = VirtualCluster(scheduler, config, scenario)
         self.network: Final = Network(scheduler, self.cluster, scenario, topic_name=self.cluster.topics.names.get)
         self.cluster.on_node_down = self.node_down
         self._rng = rng
