@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kip848_client.assignors.units.unit_plans import UNIT_PLANS
 from kip848_client.testing.coordinator.connect.catalogue import count_units, write_held, write_units
-from kip848_client.testing.coordinator.connect.connect_group import ConnectGroup, GroupWorker, existing_group
+from kip848_client.testing.coordinator.connect.connect_group import ConnectGroup, GroupWorker
 from kip848_client.testing.coordinator.connect.worker_steps import assignor_status
 from kip848_client.testing.coordinator.core.coordinator_state import CoordinatorState
 from kip848_client.testing.coordinator.core.inputs import ApiRequest
@@ -32,7 +32,7 @@ def handle_describe(
 def describe_group(state: CoordinatorState, group_id: str) -> DescribedGroup:
     """One group, or GROUP_ID_NOT_FOUND."""
     try:
-        group = existing_group(state, group_id)
+        group = state.existing(ConnectGroup, group_id)
     except Refused as refused:
         return DescribedGroup(group_id=group_id, error_code=refused.code, error_message=refused.message)
     flying = state.part(Rounds).in_flight.get(group_id)

@@ -7,11 +7,8 @@ from typing import ClassVar, Final, TypeAlias
 
 import msgspec
 
-from kip848_client.errors import ErrorCode
 from kip848_client.testing.coordinator.connect.catalogue import Catalogue, Units, stored_held, stored_units
-from kip848_client.testing.coordinator.core.coordinator_state import CoordinatorState
 from kip848_client.testing.coordinator.core.group_overrides import GroupConfig
-from kip848_client.testing.coordinator.core.refusal import Refused
 from kip848_client.testing.coordinator.modern.member_record import (
     NO_METADATA,
     AssignmentMetadata,
@@ -164,19 +161,6 @@ def worker_tombstones(group_id: str, *, member_id: str) -> Iterator[GroupRecord]
     yield GroupRecord(wire.ConnectGroupCurrentMemberKey(group_id=group_id, member_id=member_id), None)
     yield GroupRecord(wire.ConnectGroupTargetMemberKey(group_id=group_id, member_id=member_id), None)
     yield GroupRecord(wire.ConnectGroupMemberKey(group_id=group_id, member_id=member_id), None)
-
-
-def existing_group(state: CoordinatorState, group_id: str) -> ConnectGroup:
-    """The connect group of this id.
-
-    Raises:
-        Refused: GROUP_ID_NOT_FOUND.
-    """
-    group = state.known_group(group_id)
-    if isinstance(group, ConnectGroup):
-        return group
-    what = "not found" if group is None else "is not a connect group"
-    raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {what}.")
 
 
 def _read_metadata(value: wire.ConnectGroupMemberValue) -> WorkerMetadata:

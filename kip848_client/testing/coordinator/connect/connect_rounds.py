@@ -19,7 +19,6 @@ from kip848_client.testing.coordinator.connect.connect_group import (
     AssignorState,
     ConnectGroup,
     GroupWorker,
-    existing_group,
 )
 from kip848_client.testing.coordinator.core.coordinator_state import CoordinatorState
 from kip848_client.testing.coordinator.core.inputs import ApiRequest
@@ -71,7 +70,7 @@ def handle_prepare(
     """Answer one ConnectGroupPrepareAssignment with the group as it is now; the last answer is what counts."""
     batch = Batch(message.group_id)
     try:
-        group, _ = find_round(state, message, find_group=partial(existing_group, state))
+        group, _ = find_round(state, message, find_group=partial(state.existing, ConnectGroup))
         worker = group.members[message.member_id]
         planner = RoundPlanner(state, group, batch, group_epoch=group.group_epoch)
         assignor_name = planner.renew(client_assignor(state, group), member_id=worker.member_id)
@@ -108,7 +107,7 @@ def handle_install(
     """Answer one ConnectGroupInstallAssignment. A refused result changes nothing; the worker may try again."""
     batch = Batch(message.group_id)
     try:
-        group, flying = find_round(state, message, find_group=partial(existing_group, state))
+        group, flying = find_round(state, message, find_group=partial(state.existing, ConnectGroup))
         prepared = prepared_for(flying, message, kind=PreparedConnectGroup)
         parts, deferred = ({}, {}) if message.error else _read_assignment(prepared, message)
     except Refused as refused:

@@ -12,7 +12,6 @@ from kip848_client.testing.coordinator.connect.connect_conversion import downgra
 from kip848_client.testing.coordinator.connect.connect_group import (
     ConnectGroup,
     GroupWorker,
-    existing_group,
     worker_tombstones,
 )
 from kip848_client.testing.coordinator.connect.heard import Heard
@@ -46,7 +45,7 @@ def leave(
     Raises:
         Refused: GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID; nothing changed.
     """
-    group = existing_group(state, message.group_id)
+    group = state.existing(ConnectGroup, message.group_id)
     worker = leaving_member(group, message)
     batch = Batch(group.group_id)
     if message.member_epoch == STATIC_LEAVE_EPOCH:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from kip848_client.errors import ErrorCode
 from kip848_client.testing.coordinator.consumer import consumer_records, subscriptions
 from kip848_client.testing.coordinator.consumer.consumer_conversion import downgrade
-from kip848_client.testing.coordinator.consumer.consumer_group import ConsumerGroup, existing_group
+from kip848_client.testing.coordinator.consumer.consumer_group import ConsumerGroup
 from kip848_client.testing.coordinator.consumer.consumer_member import ConsumerMember
 from kip848_client.testing.coordinator.consumer.subscriptions import Subscriptions
 from kip848_client.testing.coordinator.core.coordinator_state import CoordinatorState
@@ -43,7 +43,7 @@ def leave(
     Raises:
         Refused: GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID; nothing changed.
     """
-    group = existing_group(state, message.group_id)
+    group = state.existing(ConsumerGroup, message.group_id)
     member = leaving_member(group, message)
     batch = Batch(group.group_id)
     if message.member_epoch == STATIC_LEAVE_EPOCH:

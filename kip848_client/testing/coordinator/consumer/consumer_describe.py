@@ -9,7 +9,7 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from kip848_client.errors import ErrorCode
-from kip848_client.testing.coordinator.consumer.consumer_group import ConsumerGroup, existing_group
+from kip848_client.testing.coordinator.consumer.consumer_group import ConsumerGroup
 from kip848_client.testing.coordinator.consumer.consumer_member import ConsumerMember
 from kip848_client.testing.coordinator.consumer.target_assignment import choose_assignor
 from kip848_client.testing.coordinator.core.coordinator_state import CoordinatorState
@@ -44,7 +44,7 @@ def _describe(state: CoordinatorState, group_id: str) -> consumer_group_describe
     if not group_id:
         return consumer_group_describe.DescribedGroup(group_id=group_id, error_code=ErrorCode.INVALID_GROUP_ID)
     try:
-        group = existing_group(state, group_id)
+        group = state.existing(ConsumerGroup, group_id)
     except Refused as refused:
         return consumer_group_describe.DescribedGroup(
             group_id=group_id, error_code=refused.code, error_message=refused.message

@@ -12,7 +12,6 @@ from uuid import UUID
 
 import msgspec
 
-from kip848_client.errors import ErrorCode
 from kip848_client.testing.coordinator.consumer import consumer_records
 from kip848_client.testing.coordinator.consumer.consumer_member import ConsumerMetadata, CurrentAssignment
 from kip848_client.testing.coordinator.consumer.consumer_records import (
@@ -21,10 +20,8 @@ from kip848_client.testing.coordinator.consumer.consumer_records import (
     read_partition_epochs,
     read_target,
 )
-from kip848_client.testing.coordinator.core.coordinator_state import CoordinatorState
 from kip848_client.testing.coordinator.core.group_overrides import GroupConfig
 from kip848_client.testing.coordinator.core.offset_store import OffsetExpiry
-from kip848_client.testing.coordinator.core.refusal import Refused
 from kip848_client.testing.coordinator.modern.member_record import Current, MemberRecord
 from kip848_client.testing.coordinator.modern.modern_group import ModernGroup, count, read_state
 from kip848_client.wire.messages import group_records as wire
@@ -221,19 +218,6 @@ class ConsumerGroup(ModernGroup[UUID, ConsumerMetadata]):
         if metadata.subscribed_topic_regex is not None:
             count(self.regex_subscribers, metadata.subscribed_topic_regex, change)
             self._subscribed = None
-
-
-def existing_group(state: CoordinatorState, group_id: str) -> ConsumerGroup:
-    """The consumer group of this id.
-
-    Raises:
-        Refused: GROUP_ID_NOT_FOUND.
-    """
-    group = state.known_group(group_id)
-    if isinstance(group, ConsumerGroup):
-        return group
-    what = "not found" if group is None else "is not a consumer group"
-    raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {what}.")
 
 
 def _read_current(value: wire.ConsumerGroupCurrentMemberAssignmentValue) -> CurrentAssignment:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from kip848_client.assignors.server.spec import TopicPartitions
 from kip848_client.testing.coordinator.consumer import consumer_records
-from kip848_client.testing.coordinator.consumer.consumer_group import ConsumerGroup, existing_group
+from kip848_client.testing.coordinator.consumer.consumer_group import ConsumerGroup
 from kip848_client.testing.coordinator.consumer.consumer_member import ConsumerMember
 from kip848_client.testing.coordinator.consumer.subscriptions import Subscriptions
 from kip848_client.testing.coordinator.core.coordinator_state import CoordinatorState
@@ -75,7 +75,7 @@ def handle_prepare(
     """Answer one ConsumerGroupPrepareAssignment with a snapshot of the group. Only the last snapshot counts."""
     batch = Batch(message.group_id)
     try:
-        group, _ = find_round(state, message, find_group=partial(existing_group, state))
+        group, _ = find_round(state, message, find_group=partial(state.existing, ConsumerGroup))
         member = group.members[message.member_id]
         planner = RoundPlanner(state, group, batch, group_epoch=group.group_epoch)
         assignor_name = planner.renew(client_assignor(state, group), member_id=member.member_id)
@@ -123,7 +123,7 @@ def handle_install(
     """Answer one ConsumerGroupInstallAssignment. A refused one changes nothing; the member may try again."""
     batch = Batch(message.group_id)
     try:
-        group, flying = find_round(state, message, find_group=partial(existing_group, state))
+        group, flying = find_round(state, message, find_group=partial(state.existing, ConsumerGroup))
         prepared = prepared_for(flying, message, kind=PreparedGroup)
         submitted = None
         if not message.error:

@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 from kip848_client.assignors.server.spec import ServerAssignor
+from kip848_client.errors import ErrorCode
 from kip848_client.testing.coordinator.core.coordinator_config import CoordinatorConfig
 from kip848_client.testing.coordinator.core.group_overrides import GroupConfig
 from kip848_client.testing.coordinator.core.offset_store import OffsetExpiry, OffsetStore
+from kip848_client.testing.coordinator.core.refusal import Refused
 from kip848_client.testing.coordinator.core.timers import Timers
 from kip848_client.testing.coordinator.core.topics_image import TopicsImage
 from kip848_client.wire.messages.group_records import GroupRecord
@@ -73,7 +75,7 @@ class StatePart:
         """Drop the state kept for a group that no longer exists."""
 
 
-GroupT = TypeVar("GroupT")
+GroupT = TypeVar("GroupT", bound=AnyGroup)
 PartT = TypeVar("PartT", bound=StatePart)
 
 
@@ -126,6 +128,18 @@ class CoordinatorState:
         """The group of this id; one without members if there are offsets of it alone (a *simple* group)."""
         group = self.groups.get(group_id)
         return self._offsets_only(group_id) if group is None and self.offsets.has_group(group_id) else group
+
+    def existing(self, kind: type[GroupT], group_id: str) -> GroupT:
+        """The group of this id.
+
+        Raises:
+            Refused: GROUP_ID_NOT_FOUND: there is none, or it is of another kind.
+        """
+        group = self.known_group(group_id)
+        if isinstance(group, kind):
+            return group
+        what = "not found" if group is None else f"is not a {kind.kind} group"
+        raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {what}.")
 
     def part(self, kind: type[PartT]) -> PartT:
         """The state that a room keeps for itself."""

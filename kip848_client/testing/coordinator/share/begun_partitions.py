@@ -26,7 +26,6 @@ from kip848_client.testing.coordinator.share.share_group import (
     BegunTopic,
     ShareGroup,
     StatePartitions,
-    existing_group,
     partitions_record,
 )
 from kip848_client.wire.messages import alter_share_group_offsets as alter
@@ -213,7 +212,7 @@ def _empty_group(state: CoordinatorState, group_id: str, *, may_be_new: bool) ->
                 f"This broker has {state.config.groups_max} groups, which is its limit (kip848.groups.max).",
             )
         return ShareGroup(group_id)
-    group = existing_group(state, group_id)
+    group = state.existing(ShareGroup, group_id)
     if group.members:
         raise Refused(ErrorCode.NON_EMPTY_GROUP, "The group is not empty.")
     return group

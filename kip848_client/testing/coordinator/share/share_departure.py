@@ -13,7 +13,6 @@ from kip848_client.testing.coordinator.modern.modern_group import GroupState
 from kip848_client.testing.coordinator.share.share_group import (
     ShareGroup,
     ShareMember,
-    existing_group,
     member_tombstones,
 )
 from kip848_client.wire.messages import share_group_records as wire
@@ -27,7 +26,7 @@ def leave(state: CoordinatorState, request: ApiRequest, message: ShareGroupHeart
     Raises:
         Refused: GROUP_ID_NOT_FOUND or UNKNOWN_MEMBER_ID; nothing changed.
     """
-    group = existing_group(state, message.group_id)
+    group = state.existing(ShareGroup, message.group_id)
     member = group.members.get(message.member_id)
     if member is None:
         raise unknown_member(group, message.member_id)

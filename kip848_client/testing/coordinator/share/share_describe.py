@@ -11,7 +11,7 @@ from kip848_client.testing.coordinator.core.inputs import ApiRequest
 from kip848_client.testing.coordinator.core.list_and_delete import ALL_OPERATIONS
 from kip848_client.testing.coordinator.core.refusal import Refused
 from kip848_client.testing.coordinator.core.result import CoordinatorResult, Reply
-from kip848_client.testing.coordinator.share.share_group import ShareMember, existing_group
+from kip848_client.testing.coordinator.share.share_group import ShareGroup, ShareMember
 from kip848_client.wire.messages.share_group_describe import (
     Assignment,
     DescribedGroup,
@@ -38,7 +38,7 @@ def _describe(state: CoordinatorState, group_id: str) -> DescribedGroup:
     if not group_id:
         return DescribedGroup(group_id=group_id, error_code=ErrorCode.INVALID_GROUP_ID)
     try:
-        group = existing_group(state, group_id)
+        group = state.existing(ShareGroup, group_id)
     except Refused as refused:
         return DescribedGroup(group_id=group_id, error_code=refused.code, error_message=refused.message)
     return DescribedGroup(

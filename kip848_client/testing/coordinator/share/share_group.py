@@ -13,10 +13,8 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
-from kip848_client.errors import ErrorCode, IllegalStateError
-from kip848_client.testing.coordinator.core.coordinator_state import CoordinatorState
+from kip848_client.errors import IllegalStateError
 from kip848_client.testing.coordinator.core.offset_store import OffsetExpiry
-from kip848_client.testing.coordinator.core.refusal import Refused
 from kip848_client.testing.coordinator.modern.modern_group import GroupState
 from kip848_client.wire.messages import share_group_records as wire
 from kip848_client.wire.messages.group_records import GroupRecord
@@ -204,19 +202,6 @@ class ShareGroup:
 
     def _damaged(self, what: str) -> IllegalStateError:
         return IllegalStateError(f"the log of share group {self.group_id!r} is damaged: {what}")
-
-
-def existing_group(state: CoordinatorState, group_id: str) -> ShareGroup:
-    """The share group of this id.
-
-    Raises:
-        Refused: GROUP_ID_NOT_FOUND.
-    """
-    group = state.known_group(group_id)
-    if isinstance(group, ShareGroup):
-        return group
-    what = "not found" if group is None else "is not a share group"
-    raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {what}.")
 
 
 def member_tombstones(group_id: str, member_id: str) -> Iterator[GroupRecord]:

@@ -31,7 +31,6 @@ from kip848_client.testing.coordinator.share.share_group import (
     Partitions,
     ShareGroup,
     ShareMember,
-    existing_group,
     write_partitions,
 )
 from kip848_client.wire.messages import share_group_records as wire
@@ -168,7 +167,7 @@ class _Heartbeat:
             return ShareGroup(group_id)
         if self._state.known_group(group_id) is None:
             raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Share group {group_id} not found.")
-        return existing_group(self._state, group_id)
+        return self._state.existing(ShareGroup, group_id)
 
     def _find_member(self) -> ShareMember:
         group, message = self._group, self._message
