@@ -30,41 +30,40 @@ class SampledCommits(Generic[_ItemT]):
         offset: what tells commits apart that move the offset.
     """
 
-    __slots__ = ("_offset", "before", "count", "first_ms", "last", "longest_ms", "moved", "sampled_ms")
+    __slots__ = ("_before", "_last", "_moved", "_offset", "count", "first_ms", "longest_ms")
 
     def __init__(self, ts_ms: int, item: _ItemT, offset: object) -> None:
-        self.first_ms = self.sampled_ms = ts_ms
-        self.before = self.moved = self.last = (ts_ms, item)
+        self.first_ms = ts_ms
+        self._before = self._moved = self._last = ts_ms, item, True
+        """The last one, the last one that moved the offset, and the one before that; whether each is an event."""
         self._offset = offset
         self.longest_ms = 0
         self.count = 1
 
     def add(self, ts_ms: int, item: _ItemT, offset: object) -> bool:
         """Take the next one; whether it is to be an event."""
-        self.longest_ms = max(self.longest_ms, ts_ms - self.last[0])
-        now = ts_ms, item
+        self.longest_ms = max(self.longest_ms, ts_ms - self._last[0])
+        self.count += 1
+        is_event = not self.count & (self.count - 1)
+        now = ts_ms, item, is_event
         if offset != self._offset:
             self._offset = offset
-            self.before, self.moved = self.last, now
-        self.last = now
-        self.count += 1
-        if self.count & (self.count - 1):
-            return False
-        self.sampled_ms = ts_ms
-        return True
+            self._before, self._moved = self._last, now
+        self._last = now
+        return is_event
 
     def untold(self) -> Sequence[tuple[int, _ItemT]]:
         """Those next to the end which are no events yet, and the last one, which says how the others were."""
-        told: list[tuple[int, _ItemT]] = []
-        for each in (self.before, self.moved, self.last):
+        told: list[tuple[int, _ItemT, bool]] = []
+        for each in (self._before, self._moved, self._last):
             is_new = not any(each is other for other in told)
-            if is_new and (each[0] > self.sampled_ms or each is self.last):
+            if is_new and (each is self._last or not each[2]):
                 told.append(each)
-        return told
+        return [(ts_ms, item) for ts_ms, item, _ in told]
 
     def interval_ms(self) -> float:
         """The usual time between two of them; there are two or more."""
-        return (self.last[0] - self.first_ms) / (self.count - 1)
+        return (self._last[0] - self.first_ms) / (self.count - 1)
 
 
 def rhythm_fields(rhythms: Iterable[SampledCommits[Any]]) -> Mapping[str, JsonValue]:

@@ -231,6 +231,8 @@ class CommitTracker:
                     del self._waiting[partition]
                     if bound.kept and bound.shows_a_gap:
                         self.bounds.append(bound)
+            elif rhythm is not None and rhythm.commits and place.advances is not None:
+                place.advances.rhythm = rhythm  # it is told once more, with what is known of those before
             place.at_ms = place.last_ms = at_ms
             place.is_sampled = rhythm is not None and not is_last
 
