@@ -1,8 +1,9 @@
 """``python -m tests.soak.diary``: does the report tell what was done to twelve groups on a real Kafka?
 
 Groups of ours, librdkafka, Java (KIP-848) and kafka-python (classic) read and commit. A script kills, stops, adds and
-restarts members, and writes down what it did. Groups without members make it 2,000 commits a second. Exporter and
-`groups watch` run meanwhile; at the end the report of ``__consumer_offsets``, both of these and the diary are compared.
+restarts members, and writes down what it did. Groups without members make it 2,000 commits a second. Exporter, page and
+`groups watch` run meanwhile, and the page begins again in the middle; at the end the report of ``__consumer_offsets``,
+all of these and the diary are compared.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ from tests.soak.diary.groups import (
     java_reader,
 )
 from tests.soak.diary.judge import Verdict, gaps_of, judge_group
+from tests.soak.diary.page import DiaryPage
 
 LOG_PARTITIONS: Final = 50
 PROPERTIES: Final = {
@@ -97,6 +99,8 @@ class Diary:
             )
             exporter = stack.enter_context(Exporter({"bootstrap.servers": self._bootstrap}, lag_every_s=1.0))
             exporter.catch_up()
+            self.page = DiaryPage(self._bootstrap, self._folder / "page.sqlite")
+            stack.callback(self.page.close)
             watches = [
                 stack.enter_context(
                     self._process(
@@ -115,6 +119,9 @@ class Diary:
             self.end_ms = time.time_ns() / 1e6
             print(f"{traffic.written:,} records written", flush=True)
             self.report()
+            self.page.wait_until_live()
+            self.on_page = {group_id: self.page.findings(group_id, from_ms=self.begin_ms) for group_id in self.groups}
+            self.shown_lately = self.page.shown_lately(self.begin_ms)
 
     def report(self) -> None:
         """Ask for the report while all members are there."""
@@ -129,9 +136,9 @@ class Diary:
         assert kip848(["report", str(out), "--html", str(self._folder / "report.html")]) == 0
         self.report_s = time.monotonic() - began - self.record_s
 
-    def judge(self) -> Verdict:
-        """Compare."""
-        verdict = Verdict()
+    def judge(self) -> tuple[Verdict, Verdict]:
+        """Compare the report with the diary, and the page with it."""
+        verdict, of_page = Verdict(), Verdict()
         wall_ms = time.time_ns() / 1e6 - time.monotonic_ns() / 1e6
         for group in self.groups.values():
             verdict.wrong += group.outputs()
@@ -142,6 +149,10 @@ class Diary:
                 if each["group_id"] == group.group_id and each["start_ms"] >= self.begin_ms
             ]
             judge_group(verdict, group.diary, gaps, findings)
+            judge_group(of_page, group.diary, gaps, self.on_page[group.group_id])
+            lasting = {each["text"] for each in self.on_page[group.group_id] if each["kind"] == "outage"}
+            shown = {each["text"] for each in self.shown_lately if each["group_id"] == group.group_id}
+            of_page.wrong += [f"not on the first page: {text}" for text in lasting - shown]
             self._judge_exporter(verdict, group)
             self._judge_watch(verdict, group)
         verdict.wrong += [
@@ -149,7 +160,7 @@ class Diary:
             for each in self.told["findings"]
             if each["group_id"] not in self.groups
         ]
-        return verdict
+        return verdict, of_page
 
     # --- internals
 
@@ -164,6 +175,7 @@ class Diary:
         heapq.heapify(due)
         scrape_s = began
         acts = 0
+        middle_s = began + self._arguments.minutes * 30
         while due and (
             due[0][0] < end_s or any(not each.diary[-1].end_ms for each in self.groups.values() if each.diary)
         ):
@@ -172,6 +184,8 @@ class Diary:
             if now_s >= scrape_s:
                 scrape_s = now_s + _SCRAPE_EVERY_S
                 self._scrape(exporter)
+            if now_s >= middle_s and not self.page.restarts:
+                self.page.begin_again()
             if now_s < due[0][0]:
                 continue
             _, number, script = heapq.heappop(due)
@@ -275,7 +289,7 @@ def main() -> int:
         broker = stack.enter_context(KafkaBroker(properties=PROPERTIES))
         diary = Diary(broker.bootstrap_servers, folder, arguments)
         diary.run()
-    verdict = diary.judge()
+    verdict, of_page = diary.judge()
     entries: list[DiaryEntry] = [each for group in diary.groups.values() for each in group.diary]
     (folder / "diary.json").write_bytes(msgspec.json.encode(entries))
     result = {
@@ -295,11 +309,21 @@ def main() -> int:
         "seconds to record": round(diary.record_s, 1),
         "seconds to report": round(diary.report_s, 1),
         "scrapes over 1 s": diary.late_scrapes,
+        "page": {
+            "stand-stills of partitions": of_page.gaps,
+            "found": of_page.found,
+            "not seen": of_page.unseen,
+            "findings": of_page.findings,
+            "agreed": of_page.agreed,
+            "of unknown cause": of_page.unknown,
+            "bounds minus truth, ms": sorted(of_page.off_ms),
+        },
     }
     print(json.dumps(result, indent=1))
-    for problem in verdict.wrong:
-        print("WRONG", problem)
-    return 1 if verdict.wrong else 0
+    for who, one in (("", verdict), ("page: ", of_page)):
+        for problem in one.wrong:
+            print(f"WRONG {who}{problem}")
+    return 1 if verdict.wrong or of_page.wrong else 0
 
 
 if __name__ == "__main__":

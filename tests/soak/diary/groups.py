@@ -33,11 +33,11 @@ POLL_INTERVAL_S: Final = 12
 MEMBERS: Final[Mapping[str, int]] = dict.fromkeys(("ours", "librdkafka", "java", "kafka-python"), 2)
 """Kind of client -> members of a group. Those of kafka-python are classic groups."""
 
-Act: TypeAlias = Literal["add", "leave", "kill", "stop", "pause", "roll", "grow", "late", "hold", "flap"]
+Act: TypeAlias = Literal["add", "leave", "kill", "stop", "pause", "roll", "grow", "late", "hold", "flap", "out"]
 SCRIPTS: Final[Mapping[str, Sequence[Act]]] = {
     "a": ("kill", "add", "leave", "add", "stop"),
-    "b": ("roll", "grow", "kill", "add", "late"),
-    "c": ("hold", "leave", "flap", "pause", "late"),
+    "b": ("roll", "out", "grow", "kill", "add", "late"),
+    "c": ("hold", "leave", "flap", "pause", "late", "out"),
 }
 """What is done to the three groups of a kind, over and over. The group of ours whose name ends with c is left alone."""
 UNTOUCHED: Final = "ours-c"
@@ -49,6 +49,7 @@ _REFUSED: Final = re.compile(
 _NOT_OF_JAVA: Final = frozenset({"late", "hold"})
 _CALM_S: Final = (8.0, 12.0)
 _FLAPS: Final = 4
+_OUT_S: Final = (11.0, 40.0)
 _JOIN_S: Final = 120.0
 
 
@@ -244,6 +245,16 @@ class DiaryGroup:
                 entry.who.append(self.start().name)
                 entry.joins += 1
                 yield HOLD_S + 8.0
+            case "out":
+                names = [process.name for process in self._running]
+                for process in list(self._running):
+                    self._leave(process, entry)
+                yield self._rng.uniform(*_OUT_S)
+                for name in names:
+                    self.start(name)
+                    entry.joins += 1
+                    yield from self._until_it_reads()
+                yield 6.0
             case "flap":
                 name = self.start().name
                 entry.joins += 1

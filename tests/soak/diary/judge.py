@@ -40,6 +40,8 @@ WHY: Final[Mapping[Act, tuple[frozenset[str], frozenset[str]]]] = {
     # In a classic group all wait for the member that joined, and its revocation is not in the records.
     "hold": (frozenset({"slow revocation", "member joined"}), frozenset()),
     "flap": (frozenset({"left", "restart", "member joined"}), frozenset({"left", "restart", "member joined"})),
+    # Members leave one after the other, and come back so.
+    "out": (frozenset({"left", "restart", "deploy"}), frozenset({"left", "restart", "deploy", "member joined"})),
     # On a busy machine the session of a member ends that was stopped for half of it only.
     "pause": (frozenset({"hung", "hung or late", "died"}), frozenset({"member joined"})),
 }
@@ -48,7 +50,8 @@ _KINDS: Final[Mapping[str, frozenset[Act]]] = {
     "died": frozenset({"kill", "stop", "pause"}),
     "slow revocation": frozenset({"hold"}),
     "never acknowledged": frozenset({"kill", "stop", "pause", "late", "hold"}),
-    "deploy": frozenset({"roll"}),
+    "deploy": frozenset({"roll", "out"}),
+    "outage": frozenset({"out"}),
 }
 """Kinds of findings -> the acts that they may tell of. Those that are not here would be invented."""
 _BUSY: Final = frozenset({"slow revocation"})
@@ -177,6 +180,8 @@ def _problems(finding: Mapping[str, Any], diary: Sequence[DiaryEntry], gaps: Seq
             and not {name.partition(" ")[0] for name in finding["who"]} & {*entry.who}
         ):
             yield f"it was {', '.join(entry.who)}"
+    if kind == "outage" and ms > _truth_ms(finding, gaps) + _CLOCKS_MS:
+        yield f"too long, the truth is {_truth_ms(finding, gaps):.0f} ms"
     if kind != "stand-still":
         return
     truth_ms = _truth_ms(finding, gaps)
