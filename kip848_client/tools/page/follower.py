@@ -48,6 +48,7 @@ _LOOK_AGAIN_MS: Final = (16_000, 90_000)
 _PAUSES_EVERY_S: Final = 15.0
 _PAUSES_KEPT_MS: Final = 3_600_000
 _GONE_KEPT: Final = 10_000
+_ROWS_AT_ONCE: Final = 200
 _LOOK_BACK_MS: Final = 3_600_000
 _LOOK_BACK_FIRST_MS: Final = 24 * 3_600_000
 
@@ -239,7 +240,10 @@ class PageFollower(GroupsFollower):
                         for partition, committed in track.committed.items()
                     )
                     story.trend.add(lag, now_ms=at_ms)
-            self._dirty.update(self.metrics.groups)
+                    row = self.board.row(group_id)
+                    if lag or story.lag or (row is not None and row.rebalances):  # an hour ends, too
+                        self._dirty.add(group_id)
+                    story.lag = lag
         return True
 
     def turn(self) -> None:
@@ -257,14 +261,18 @@ class PageFollower(GroupsFollower):
     def show(self) -> None:
         """Make the rows of groups that changed, and of those that are in trouble, since that may be over."""
         at_ms = now_ms()
+        in_trouble = {row.group_id for row in self.board.rows() if row.level > Level.ABANDONED}
         rows = []
         with self.lock:
-            dirty = self._dirty | {row.group_id for row in self.board.rows() if row.level > Level.ABANDONED}
+            dirty = [*(self._dirty | in_trouble)]
             self._dirty.clear()
-            for group_id in dirty:
-                track, story = self.metrics.groups.get(group_id), self.stories.get(group_id)
-                if track is not None and story is not None:
-                    rows.append(situation_of(track, story, self.ends, now_ms=at_ms))
+        for first in range(0, len(dirty), _ROWS_AT_ONCE):
+            with self.lock:  # others want it, too
+                for group_id in dirty[first : first + _ROWS_AT_ONCE]:
+                    track, story = self.metrics.groups.get(group_id), self.stories.get(group_id)
+                    if track is not None and story is not None:
+                        rows.append(situation_of(track, story, self.ends, now_ms=at_ms))
+        with self.lock:
             gone = [group_id for group_id in self.board.known() if group_id not in self.metrics.groups]
             for group_id in gone:
                 self.stories.pop(group_id, None)
@@ -510,7 +518,7 @@ class Following:
             else:
                 self._away(Kip848Error("no broker answers; the state is the last one that is known"))
             took_s = time.monotonic() - began_s
-            if stop.wait(max(follower.lag_every_s - took_s, took_s, 0.05)):
+            if stop.wait(max(follower.lag_every_s - took_s, 2 * took_s, 0.05)):
                 return
 
     def _look(self, follower: PageFollower, stop: threading.Event) -> None:

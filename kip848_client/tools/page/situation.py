@@ -109,6 +109,7 @@ class GroupStory:
     Attributes:
         changed_ms: the time of the last event that was no commit.
         unread_since_ms: since when partitions have had no owner; None if all have one.
+        lag: when the ends of topics were asked for last.
         gone: what the group's view said of the last member that left, and when that was.
     """
 
@@ -118,6 +119,7 @@ class GroupStory:
         self.trend: Final = LagTrend()
         self.changed_ms: int = 0
         self.unread_since_ms: int | None = None
+        self.lag = 0
         self.gone: tuple[int, str] | None = None
         self._commits: Final[dict[int, int]] = {}
         """By second."""
