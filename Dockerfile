@@ -1,4 +1,4 @@
-# The embedded broker as a container, for tests in any language: docs/control-port.md
+# The embedded broker as a container, for tests in any language (docs/control-port.md), and the page of groups
 #
 #     docker build --tag kip848-broker .
 #     docker run --rm --publish 127.0.0.1:9092:9092 kip848-broker
@@ -9,7 +9,7 @@ RUN pip wheel --no-deps --wheel-dir /wheel /source
 # Wheels only: it needs no compiler, and is the same on amd64 and arm64.
 FROM python:3.13.9-slim-bookworm
 COPY --from=wheel /wheel /wheel
-RUN wheel=$(ls /wheel/*.whl) && pip install --no-cache-dir --only-binary :all: "$wheel[re2]" \
+RUN wheel=$(ls /wheel/*.whl) && pip install --no-cache-dir --only-binary :all: "$wheel[re2,page]" \
     && useradd --system --uid 10001 --user-group kip848 && mkdir /data && chown 10001:10001 /data
 # A number, so that Kubernetes sees that it is not root (runAsNonRoot).
 USER 10001:10001

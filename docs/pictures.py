@@ -18,8 +18,13 @@ import time
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from kip848_client import Consumer, ConsumerRebalanceListener, EmbeddedBroker
 from kip848_client.cli import main as kip848
+from kip848_client.journal import JournalEvent, JsonValue
+from kip848_client.tools.report import build_timelines
+from kip848_client.tools.report.html import render_html
 from kip848_client.tools.watching import groups_watch
 from kip848_client.tools.watching.watch_screen import draw
 from kip848_client.tools.watching.watch_view import GroupView
@@ -292,8 +297,73 @@ def page() -> None:
             thread.join()
 
 
+def what_went_wrong() -> None:
+    """The page of a report: a member died, and another group's member comes and goes. It needs Chromium."""
+    begin_ms = 1_795_399_200_000
+    events: list[JournalEvent] = []
+
+    def say(group: str, second: float, event: str, member: str | None = None, **fields: JsonValue) -> None:
+        at_ms = begin_ms + round(second * 1000)
+        epoch = {"member_epoch": 1, "group_epoch": fields.pop("epoch", 1)}
+        who = {"member_id": member, "client_id": member}
+        events.append(JournalEvent(at_ms, "coordinator", event, group, **who, **epoch, fields=fields))  # type: ignore[arg-type]
+
+    def has(group: str, second: float, member: str, *partitions: int) -> None:
+        topic = "payments" if group == "billing" else "entries"
+        shown: dict[str, JsonValue] = {topic: list(partitions)}
+        say(group, second, "member_assignment_changed", member, state="STABLE", assigned=shown, pending_revocation={})
+
+    def rebalance(group: str, second: float, epoch: int, reason: str, lasted: float) -> None:
+        say(group, second, "group_epoch_bumped", reason=reason, epoch=epoch)
+        say(group, second, "group_state_changed", old="Stable", new="Reconciling", epoch=epoch)
+        say(group, second + lasted, "group_state_changed", old="Reconciling", new="Stable", epoch=epoch)
+
+    for number, (second, host) in enumerate(((0.0, "/10.0.0.4"), (0.6, "/10.0.0.7"), (1.3, "/10.0.0.8")), start=1):
+        name = f"pricing-{number}"
+        say("billing", second, "member_joined", name, topics=["payments"], instance_id=None, client_host=host)
+        rebalance("billing", second, number, "member_joined", 0.3)
+    owned = {
+        "pricing-1": ((0.3, 0, 1, 2, 3, 4, 5), (0.9, 0, 1, 2), (1.5, 0, 1), (31.5, 0, 1, 2)),
+        "pricing-2": ((0.9, 3, 4, 5), (1.5, 2, 3)),
+        "pricing-3": ((1.6, 4, 5), (31.8, 3, 4, 5)),
+    }
+    for name, several in owned.items():
+        for second, *partitions in several:
+            has("billing", second, name, *partitions)
+    say("billing", 30, "member_left", "pricing-2", reason="removed")
+    rebalance("billing", 30, 4, "member_left", 1.8)
+    for tick in range(4, 124):
+        second = tick / 2
+        for name, partitions in (("pricing-1", (0, 1)), ("pricing-2", (2, 3)), ("pricing-3", (4, 5))):
+            if second >= 32.2:
+                partitions = {"pricing-1": (0, 1, 2), "pricing-2": (), "pricing-3": (3, 4, 5)}[name]
+            if partitions and not (name == "pricing-2" and second > 19.6):
+                offsets: dict[str, JsonValue] = {f"payments-{each}": tick * 20 for each in partitions}
+                say("billing", second, "offsets_committed", name, offsets=offsets)
+    for round_ in range(6):
+        say("ledger", 7 * round_, "member_joined", f"ledger-1#{round_}", topics=["entries"], client_host="/10.0.0.9")
+        events[-1] = msgspec.structs.replace(events[-1], client_id="ledger-1")
+        rebalance("ledger", 7 * round_, 2 * round_ + 1, "member_joined", 0.2)
+        if round_ < 5:
+            say("ledger", 7 * round_ + 6, "member_left", f"ledger-1#{round_}", reason="removed")
+            rebalance("ledger", 7 * round_ + 6, 2 * round_ + 2, "member_left", 0.2)
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        print("no chromium: what-went-wrong.png stays as it is")
+        return
+    with tempfile.TemporaryDirectory() as out:
+        file = Path(out) / "report.html"
+        file.write_text(render_html(build_timelines(sorted(events, key=lambda each: each.ts_ms))), encoding="utf-8")
+        command = [chromium, "--headless", "--no-sandbox", "--hide-scrollbars", "--window-size=1100,900"]
+        picture = IMAGES / "what-went-wrong.png"
+        subprocess.run(
+            [*command, f"--screenshot={picture}", file.as_uri()], check=True, capture_output=True, timeout=120
+        )
+
+
 if __name__ == "__main__":
     page()
+    what_went_wrong()
     handover()
     processing()
     broker_test()

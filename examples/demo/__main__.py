@@ -19,6 +19,7 @@ import msgspec
 
 from demo.flights import FLIGHTS_IN_2013, flights_by_carrier, load_flights
 from demo.ledger import Verdict
+from demo.page import page_of
 from demo.processes import Workers
 from demo.producer import FlightProducer, make_producer
 from demo.scene import Scene
@@ -76,7 +77,11 @@ def run(arguments: argparse.Namespace) -> int:
     screen, hint = open_screen(sys.stdout, json=arguments.json)
     try:
         scene, verdict, duration_ms = count_flights(
-            screen, limit=arguments.flights, dwell_s=arguments.dwell, journal_file=arguments.journal
+            screen,
+            limit=arguments.flights,
+            dwell_s=arguments.dwell,
+            journal_file=arguments.journal,
+            with_page=not arguments.json,
         )
     finally:
         screen.close()
@@ -90,9 +95,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def count_flights(
-    screen: Screen, *, limit: int | None, dwell_s: float, journal_file: str | None = None
+    screen: Screen, *, limit: int | None, dwell_s: float, journal_file: str | None = None, with_page: bool = False
 ) -> tuple[Scene, Verdict, int]:
     """Produce, count and compare.
+
+    Args:
+        with_page: also show the group on a page, if what that needs is installed.
 
     Returns:
         What happened, the verdict, and how long the story took in ms.
@@ -107,7 +115,10 @@ def count_flights(
             journal = tee([journal, file_journal])
         broker = stack.enter_context(EmbeddedBroker({TOPIC: PARTITIONS}, config=BROKER_CONFIG, journal=journal))
         workers = stack.enter_context(Workers(broker.bootstrap_servers, TOPIC, GROUP))
-        scene = Scene(TOPIC, PARTITIONS, len(flights), started_ms=int(time.time() * 1000))
+        page = stack.enter_context(page_of(broker.bootstrap_servers)) if with_page else ""
+        scene = Scene(TOPIC, PARTITIONS, len(flights), started_ms=int(time.time() * 1000), page=page)
+        if page:
+            scene.say("demo", f"the group on a page: {page}", now_ms=scene.started_ms)
         producer = stack.enter_context(
             FlightProducer(make_producer(broker.bootstrap_servers), TOPIC, flights, duration_s=story_s(dwell_s))
         )

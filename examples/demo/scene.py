@@ -81,12 +81,14 @@ class Scene(msgspec.Struct):
 
     Args:
         started_ms: wall-clock time in ms since 1970 at which the demo began; the log's times count from it.
+        page: the address of the page that shows the group; empty if there is none.
     """
 
     topic: str
     partitions: int
     flights: int
     started_ms: int
+    page: str = ""
     ledger: Ledger = msgspec.field(default_factory=Ledger)
     workers: dict[str, WorkerView] = msgspec.field(default_factory=dict)
     produced: dict[int, int] = msgspec.field(default_factory=dict)

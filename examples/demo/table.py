@@ -140,7 +140,8 @@ def _progress(scene: Scene, *, elapsed_ms: int) -> RenderableType:
     for name, done in (("produced", scene.produced_total), ("counted", scene.ledger.distinct)):
         bar = ProgressBar(total=max(1, scene.flights), completed=done, width=36, finished_style="green")
         bars.add_row(f"{name:>10}", bar, f"{done:>8,} of {scene.flights:,} flights")
-    return Group(headline, Text(), bars)
+    page = [Text(f"as a page: {scene.page}", "dim")] if scene.page else []
+    return Group(headline, *page, Text(), bars)
 
 
 def _members(scene: Scene) -> Table:

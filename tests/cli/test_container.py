@@ -61,3 +61,22 @@ def test_the_container_serves(command: list[str], told: str, tmp_path: Path) -> 
     assert healthy.returncode == 0, healthy.stderr
     assert subprocess.run(_health_check(ready), check=False, capture_output=True, timeout=60).returncode != 0
     assert json.loads(ready.read_text())["bootstrap_servers"] == f"{told}:9092"
+
+
+def test_the_first_look_shows_a_fleet_on_the_page() -> None:
+    """`docker compose up` must not end with a container that cannot start."""
+    compose = (ROOT / "docker-compose.yml").read_text()
+    entry = re.search(r"^    entrypoint: \[kip848, (groups, serve, .*)\]$", compose, re.MULTILINE)
+    assert entry is not None
+    words = [word.strip('"') for word in entry[1].split(", ")]
+    command = [sys.executable, "-m", "kip848_client", *words]
+    command[command.index("broker:9092")] = "127.0.0.1:1"
+    command[command.index("0.0.0.0:9850")] = "127.0.0.1:0"
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        try:
+            assert process.stderr.readline().startswith("http://127.0.0.1:")
+        finally:
+            process.terminate()
+    assert re.search(r"^      - \./examples/fleet\.sh:/fleet\.sh:ro$", compose, re.MULTILINE)
+    subprocess.run(["bash", "-n", ROOT / "examples" / "fleet.sh"], check=True, timeout=60)
