@@ -22,9 +22,11 @@ from kip848_client.testing.simulation.actors.user_assignor import OFFERED, STRAT
 from kip848_client.testing.simulation.observed_group import ObservedGroup, partitions_of
 from kip848_client.testing.simulation.observer import HandedOut, Observers, RunState, Surroundings, Watch
 from kip848_client.testing.simulation.virtual.environment import GROUP, Environment
+from kip848_client.testing.simulation.virtual.network import AnyRequest
 from kip848_client.testing.simulation.virtual.scenario import Behaviour, Scenario
 from kip848_client.testing.simulation.virtual.scheduler import Scheduler
 from kip848_client.wire.messages.consumer_protocol import decode_assignment
+from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
 
 _MATCHING_MS: Final = (1, 1, 20, 150)
 """How long patterns are matched, in a run with probes; a cluster may have very many topics."""
@@ -99,6 +101,8 @@ class ConsumerEnvironment(Environment):
         self.cluster.on_loaded = self.observers.loaded
         self.cluster.topics.on_records = self._records_arrived
         self.network.on_stale = self.observers.stale
+        if scenario.slice_records:
+            self.cluster.fences = self._fences
         self.producers: Final = Producers(self.scheduler, scenario) if scenario.producers else None
         self.scheduler.after_step = self.observers.after_step
 
@@ -231,6 +235,13 @@ class ConsumerEnvironment(Environment):
             if consumer.name in ended:
                 self.scheduler.call_in(0, lambda one=consumer: one.awake(lambda: one.network.node_down(node_id)))  # type: ignore[misc]
         return ended
+
+    def _fences(self, client_id: str, request: AnyRequest) -> bool:
+        """Each transaction has a producer epoch of its own (KIP-890): a late request cannot join another one."""
+        if not isinstance(request, OffsetCommitRequest):
+            return False
+        sender = next((one for one in self.consumers if one.name == client_id), None)
+        return sender is None or not sender.application.writes(request)
 
     def _records_arrived(self, partition: NamedPartition) -> None:
         for consumer in self.living():

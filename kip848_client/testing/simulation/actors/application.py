@@ -33,6 +33,7 @@ from kip848_client.member.offsets.positions import EARLIEST_TIMESTAMP
 from kip848_client.testing.simulation.observer import ListenerCall, Surroundings
 from kip848_client.testing.simulation.virtual.client_process import ClientProcess
 from kip848_client.testing.simulation.virtual.scheduler import Timer
+from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
 
 _CALL_NAMES: Final[dict[type[ListenerCall], str]] = {
     AssignPartitions: "assigned",
@@ -268,6 +269,10 @@ class ApplicationLoop:
         """The next offset of a partition that is fetched."""
         fetched = self._fetched.get(partition)
         return None if fetched is None else fetched.offset
+
+    def writes(self, request: OffsetCommitRequest) -> bool:
+        """Whether a commit belongs to the transaction that is being written; True without transactions."""
+        return True
 
     def commit_ended(self, commit: CommitDone) -> None:
         """A commit of the application ended."""

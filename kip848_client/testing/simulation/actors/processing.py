@@ -33,6 +33,7 @@ from kip848_client.testing.simulation.observer import ListenerCall, Surroundings
 from kip848_client.testing.simulation.virtual.client_process import ClientProcess
 from kip848_client.testing.simulation.virtual.scheduler import Timer
 from kip848_client.testing.simulation.virtual.violation import fail
+from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
 
 _KEYS: Final = 5
 _ATTEMPTS: Final = 3
@@ -93,6 +94,8 @@ class ProcessingLoop(ApplicationLoop):
         self._open_commits = 0
         self._last_commit: Callable[[], None] | None = None
         """The commit of a revocation; earlier ones end before it is sent."""
+        self._writing: Mapping[NamedPartition, OffsetAndMetadata] = {}
+        """The offsets of the transaction that is being written."""
         self._ended = False
         self._losses = 0
 
@@ -290,6 +293,7 @@ class ProcessingLoop(ApplicationLoop):
         records = [(item.record, item.offset) for work in slice_.works for item in work.items]
         self._observer.slice_begins(consumer, records)
         self._open_commits += 1
+        self._writing = slice_.offsets
         losses = self._losses
 
         def write() -> None:
@@ -301,9 +305,9 @@ class ProcessingLoop(ApplicationLoop):
             consumer.step(CommitRequested(commit_id, slice_.offsets, kind, deadline_ms, revoking))
 
         def again() -> None:
-            if losses == self._losses:
+            if losses == self._losses and consumer.view.member_epoch > 0:
                 write()
-            else:  # the member has another epoch since: it would be refused
+            else:  # the member has another epoch since, or none: it would be refused
                 ended(IllegalStateError("lost"))
 
         def ended(error: object) -> None:
@@ -313,6 +317,7 @@ class ProcessingLoop(ApplicationLoop):
                 consumer.later(_AGAIN_MS, again)  # its outcome is not known: it is repeated until it is
                 return
             self._open_commits -= 1
+            self._writing = {}
             core.slice_ended(slice_, self._now_ms, again_in_ms=None if error is None else _AGAIN_MS)
             then()
             self._commit_last()
@@ -320,6 +325,15 @@ class ProcessingLoop(ApplicationLoop):
 
         write()
         self._perform()
+
+    def writes(self, request: OffsetCommitRequest) -> bool:
+        """See `ApplicationLoop`."""
+        return self._core.outbox is None or all(
+            self._writing.get(NamedPartition(topic.name or self._topics.names[topic.topic_id], each.partition_index))
+            == OffsetAndMetadata(each.committed_offset, each.committed_leader_epoch, each.committed_metadata or "")
+            for topic in request.topics
+            for each in topic.partitions
+        )
 
     def commit_ended(self, commit: CommitDone) -> None:
         """See `ApplicationLoop`."""

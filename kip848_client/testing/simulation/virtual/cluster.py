@@ -84,6 +84,9 @@ class VirtualCluster:
         """Called with the coordinator before (None if records of it were lost) and the new one, which read the log."""
         self.on_served: Callable[[str, AnyRequest, Response], None] = lambda _client, _request, _response: None
         """(client id, request, response) of everything decided, before the answer leaves."""
+        self.fences: Callable[[str, AnyRequest], bool] = lambda _client, _request: False
+        """Whether the request of a client id belongs to a transaction that has ended: it is refused, however late it
+        arrives."""
         self.others: Final[dict[type[AnyRequest], Callable[[AnyRequest, Reply], None]]] = {}
         """Requests that are not for the coordinator of groups -> what answers them."""
         self.brokers: Final[dict[int, SimulatedServer]] = {}
@@ -133,6 +136,8 @@ class VirtualCluster:
         host = self._hosts.get(node_id)
         if host is None or not host.alive:
             reply(refused(request, api_version=api_version, code=ErrorCode.NOT_COORDINATOR))
+        elif self.fences(client_id, request):
+            reply(refused(request, api_version=api_version, code=ErrorCode.INVALID_PRODUCER_EPOCH))
         else:
             host.serve(request, api_version=api_version, client_id=client_id, reply=reply)
 

@@ -419,7 +419,7 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
             """,
         ),
         PROCESSING,
-        _named("processing_transactions", "slice_records=8 faults.duplicate=0 classic=0", base=PROCESSING),
+        _named("processing_transactions", "slice_records=8 classic=0", base=PROCESSING),
         QUIET,
     )
 }
