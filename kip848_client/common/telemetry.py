@@ -212,6 +212,8 @@ class ClientMetrics:
             "messaging.client.id": client_id,
             "messaging.consumer.group.name": group_id,
         }
+        self.place: Final = object()
+        """Its key among those whose gauges are read."""
         self._open_tracer: trace.Tracer | None = None
         self.tracing: bool = False
         """Whether spans go anywhere."""
@@ -248,17 +250,15 @@ class ClientMetrics:
 
     def offer(self, figures: Mapping[str, Figures]) -> None:
         """Have *figures*, the values of gauges, called when metrics are collected, until `withdraw`."""
-        with _publishing:
-            self._figures = figures
-            _clients.offer(self)
-            if _metrics_imported():
-                _make_gauges()
+        self._figures = figures
+        _clients.offer(self)
+        if _metrics_imported():
+            _make_gauges()
 
     def withdraw(self) -> None:
         """The consumer is closed: there is nothing to be read any more."""
-        with _publishing:
-            self._figures = {}
-            _clients.withdraw(self)
+        self._figures = {}
+        _clients.withdraw(self)
 
     def observed(self, name: str) -> Iterator[metrics.Observation]:
         """The values of a gauge now."""
@@ -287,8 +287,7 @@ class ClientMetrics:
             # The API has providers that do nothing, under private names.
             self.measuring = not type(metrics.get_meter_provider()).__module__.startswith("opentelemetry.metrics")
         if self._figures and _metrics_imported():
-            with _publishing:
-                _make_gauges()
+            _make_gauges()
 
     @property
     def _tracer(self) -> trace.Tracer:
@@ -370,27 +369,34 @@ def _trace_imported() -> bool:
 
 
 class _Clients:
-    """The clients whose gauges are read. Changed under `_publishing`, and replaced whole.
+    """The clients whose gauges are read. Changed in single steps, without a lock.
 
-    A collector reads it without a lock: it holds one of the SDK, which `_make_gauges` waits for under `_publishing`.
+    A collector that reads it holds a lock of the SDK, which `_make_gauges` waits for. And a signal handler may close a
+    consumer in the middle of these, which waits until the member's thread has withdrawn.
     """
 
     def __init__(self) -> None:
-        self._refs: tuple[weakref.ref[ClientMetrics], ...] = ()
+        self._refs: Final[dict[object, weakref.ref[ClientMetrics]]] = {}
+        """By `ClientMetrics.place`."""
 
     def __iter__(self) -> Iterator[ClientMetrics]:
-        return iter([client for ref in self._refs if (client := ref()) is not None])
+        return iter([client for ref in list(self._refs.values()) if (client := ref()) is not None])
 
     def offer(self, client: ClientMetrics) -> None:
-        self._refs = tuple(map(weakref.ref, dict.fromkeys([*self, client])))
+        for place, ref in list(self._refs.items()):
+            if ref() is None:
+                self._refs.pop(place, None)
+        self._refs[client.place] = weakref.ref(client)
 
     def withdraw(self, client: ClientMetrics) -> None:
-        self._refs = tuple(weakref.ref(each) for each in self if each is not client)
+        self._refs.pop(client.place, None)
 
 
 _clients: Final = _Clients()
 _gauges: Final[list[tuple[object, object]]] = []
 """(meter provider, its gauges): one set for all consumers of the process, since a meter has each name once."""
+_making_gauges: Final = threading.Lock()
+"""Taken by the thread that makes them. Others do not wait."""
 
 
 _SECONDS_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 30, 60, 300, 3600)
@@ -437,6 +443,15 @@ def _instruments_of_clients() -> _Instruments:
 
 
 def _make_gauges() -> None:
+    """Make the gauges of the present meter provider, unless they are made, or another thread is about it."""
+    if _making_gauges.acquire(blocking=False):
+        try:
+            _make_missing_gauges()
+        finally:
+            _making_gauges.release()
+
+
+def _make_missing_gauges() -> None:
     from opentelemetry import metrics
 
     provider = metrics.get_meter_provider()
@@ -487,7 +502,8 @@ class Figure(NamedTuple):
 
 _coordinators: Final[dict[int, tuple[Callable[[], Iterable[Figure]], Mapping[str, str]]]] = {}
 _instruments: Final[list[object]] = []
-_publishing: Final = threading.Lock()
+_publishing: Final = threading.RLock()
+"""A signal handler may come back to it in the middle."""
 
 
 def publish_coordinator(

@@ -42,7 +42,6 @@ from kip848_client.consumer.group.translation import (
     public_callback,
 )
 from kip848_client.consumer.records.data_plane import (
-    LIBRDKAFKA_CLOSED,
     OFFSET_INVALID,
     KafkaException,
     TopicPartition,
@@ -451,8 +450,8 @@ class ConsumerCore(Generic[K_co, V_co]):
                     self.silence.nothing_came()
                 if deadline_s <= time.monotonic() and not (ready and filling.deadline_s <= deadline_s):
                     return []
-        except RuntimeError as error:
-            if group.closed and str(error) == LIBRDKAFKA_CLOSED:
+        except (LookupError, RuntimeError) as error:
+            if fetcher.closed and not isinstance(error, Kip848Error):
                 return []  # by a signal handler that interrupted this call
             raise
         finally:

@@ -351,7 +351,7 @@ def test_metrics_are_collected_while_a_consumer_begins_to_offer_its_own(broker: 
     with Consumer(settings(broker)) as consumer:
         consumer.subscribe(["orders"])
         collecting = threading.Thread(target=seen.figures, daemon=True)
-        with telemetry._publishing:  # as another consumer does, in the middle of making its gauges
+        with telemetry._making_gauges:  # as another consumer does, in the middle of making its gauges
             collecting.start()
             collecting.join(SOON_S)
             assert not collecting.is_alive()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import random
 import signal
@@ -18,6 +19,7 @@ import pytest
 from kip848_client import Consumer, EmbeddedBroker, TopicPartition
 from kip848_client.common.clock import lease_ns
 from kip848_client.common.model import OffsetAndMetadata, Subscription
+from kip848_client.common.telemetry import ClientMetrics, _making_gauges
 from kip848_client.consumer.records.fetcher import Fetcher
 from kip848_client.errors import CommitFailedError, IllegalStateError, Kip848Error
 from kip848_client.member.core.events import Tick
@@ -358,6 +360,60 @@ def test_a_thread_that_asks_has_its_turn_although_another_reads_without_a_pause(
 
 
 # --- signal handlers
+
+
+FETCHER_CALLS: dict[str, Callable[[Fetcher], object]] = {
+    "positions": lambda f: f.positions(),
+    "pause": lambda f: f.pause([P0]),
+    "hold": lambda f: f.hold([P0]),
+    "keep readable": lambda f: f.keep_readable(frozenset({P1})),
+    "seek": lambda f: f.seek(P0, OffsetAndMetadata(3)),
+    "start": lambda f: f.start(tips(P0)),
+    "stop": lambda f: f.stop([P0]),
+    "position": lambda f: f.between_reads(lambda: f.positions([P0]), wanted=lambda: None),
+}
+
+
+@needs_own_messages
+@pytest.mark.parametrize("name", FETCHER_CALLS)
+def test_a_signal_handler_that_closes_ends_a_call_about_records_with_an_error_of_ours(name: str) -> None:
+    """What the call was going through is empty when it goes on: a KeyError would look like a bug of the program."""
+    for step in itertools.count(1):
+        left = step
+        threads = Threads()
+        fetcher = threads.fetcher
+        threads.plane.deliver("orders", 0, 10, 11)
+        threads.plane.deliver("orders", 1, 10)
+        threads.buffer()
+        threads.reads = True
+
+        def handler(fetcher: Fetcher = fetcher) -> None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                sys.settrace(None)
+                fetcher.stop([P0, P1])
+                fetcher.close()
+
+        with contextlib.suppress(IllegalStateError), traced(handler, Fetcher.__module__):
+            FETCHER_CALLS[name](fetcher)
+        if left > 0:
+            break
+        assert fetcher.closed
+    assert step > 5
+
+
+def test_a_thread_that_was_interrupted_while_it_makes_gauges_keeps_no_other_one_waiting() -> None:
+    """A signal handler closes in the middle of it, which waits until the member's thread has withdrawn its gauges."""
+    metrics = ClientMetrics(client_id="c", group_id="g")
+    with _making_gauges, ThreadPoolExecutor(1) as pool:
+
+        def come_and_go() -> None:
+            metrics.offer({"kip848.worker.assigned.units": lambda: 1})
+            metrics.look()
+            metrics.withdraw()
+
+        pool.submit(come_and_go).result(SOON_S)
 
 
 def await_processed(bench: Bench, count: int) -> None:

@@ -85,7 +85,7 @@ class AssignorRunner:
         self._observer = observer
         self._name = name
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may close the consumer in the middle of a start
         self._thread: threading.Thread | None = None
         self._stopped = False
         self._last: dict[str, Assignor] = {}

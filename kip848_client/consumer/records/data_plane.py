@@ -48,7 +48,6 @@ from kip848_client.errors import (
 )
 
 __all__ = [
-    "LIBRDKAFKA_CLOSED",
     "OFFSET_BEGINNING",
     "OFFSET_END",
     "OFFSET_INVALID",
@@ -76,9 +75,6 @@ __all__ = [
     "public_commit",
     "translate",
 ]
-
-LIBRDKAFKA_CLOSED: Final = "Consumer closed"
-"""Text of the RuntimeError that a closed consumer of confluent_kafka raises."""
 
 _UNKNOWN_KEY: Final = re.compile(r'No such configuration property: "([^"]+)"')
 

@@ -115,7 +115,11 @@ def _locked(
     @functools.wraps(method)
     def locked(self: Fetcher, /, *args: P.args, **kwargs: P.kwargs) -> ResultT:
         with self.lock:
-            return method(self, *args, **kwargs)
+            try:
+                return method(self, *args, **kwargs)
+            except (LookupError, RuntimeError) as error:
+                self._raise_if_closed(error)
+                raise
 
     return locked
 
@@ -458,10 +462,19 @@ class Fetcher:
     def _while_open(self, work: Callable[[], ResultT]) -> ResultT:
         try:
             return work()
-        except RuntimeError as error:
-            if self.closed and not isinstance(error, Kip848Error):  # by a signal handler in the middle of it
-                raise IllegalStateError("the consumer is closed; make a new one") from error
+        except (LookupError, RuntimeError) as error:
+            self._raise_if_closed(error)
             raise
+
+    def _raise_if_closed(self, error: Exception) -> None:
+        """Raise in place of *error* if a signal handler has closed this in the middle of a step, which then found it
+        empty, or changed while it went through it.
+
+        Raises:
+            IllegalStateError: the consumer is closed.
+        """
+        if self.closed and not isinstance(error, Kip848Error):
+            raise IllegalStateError("the consumer is closed; make a new one") from error
 
     def hands_out(self) -> bool:
         """Whether the thread that reads is handing out records at this moment, or was cut off there."""

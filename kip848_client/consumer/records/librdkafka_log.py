@@ -34,7 +34,8 @@ class OnceInAWhile(logging.Filter):
         super().__init__()
         self._quiet_s: Final = quiet_s
         self._clock: Final = clock
-        self._lock: Final = threading.Lock()  # librdkafka has a thread for each broker
+        # librdkafka has a thread for each broker, and a signal handler may log in the middle of a line.
+        self._lock: Final = threading.RLock()
         self._said: Final[dict[str, tuple[float, int]]] = {}
         """Line -> when it was said, and how often it was held back since; the oldest first."""
 
