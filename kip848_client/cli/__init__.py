@@ -34,6 +34,7 @@ COMMANDS: Final[dict[str, str]] = {
     "testing.commands.broker": "run the embedded broker until SIGTERM or Ctrl-C",
     "tools.commands.cluster": "the nodes of a cluster, its controller and its features",
     "cli.completion": "let a shell complete commands and options",
+    "tools.commands.config": "check a file of properties: what is understood, and whether the login works",
     "tools.commands.consume": "print records: as a member of a group, or of any partitions, from and until any place",
     "tools.commands.groups": "list, describe, watch, export and delete groups; show lag, reset offsets",
     "testing.commands.judge": "whether a broker keeps the rules of KIP-848, one by one",

@@ -13,10 +13,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
+import msgspec
+
 from kip848_client.cli.shared.property_file import read_property_file
 from kip848_client.config.assignors import OWN_ASSIGNOR_KEYS
 from kip848_client.config.consumer import CLASSIC_KEYS, ONLY_OWN_KEYS, nearest_key
 from kip848_client.config.java_names import JAVA_NAMES, translated
+from kip848_client.config.keys import is_secret
 from kip848_client.errors import ConfigError
 from kip848_client.share.config import share_consumer_takes
 
@@ -60,6 +63,7 @@ _NAMES: Final = {
     "max.in.flight": "max.in.flight.requests.per.connection",
 }
 """Other name -> librdkafka's first name."""
+_HIDDEN: Final = "(hidden)"
 Role: TypeAlias = Literal["client", "member", "queue", "producer"]
 MISSPELT: Final = 0.9
 """How similar to a known key an unknown one is a mistake; a file may also have properties of producers."""
@@ -125,6 +129,48 @@ def read_properties(
             f"bootstrap.servers=HOST:PORT into {usual}"
         )
     return properties
+
+
+class FileProperty(msgspec.Struct, frozen=True):
+    """A property of a file, and what becomes of it.
+
+    Args:
+        means: for people; empty if it is taken as it is.
+        becomes: the name under which it is taken; None if it is ignored, or becomes several.
+    """
+
+    key: str
+    value: str
+    means: str
+    becomes: str | None = None
+
+
+def explain_file(path: Path) -> list[FileProperty]:
+    """What each property of a file is for a consumer, in the order of the file.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    found = read_property_file(path, source="-F", sections=("default", "consumer"))
+    noted = []
+    for key, value in found.items():
+        if key in _OF_APPLICATIONS:
+            noted.append(FileProperty(key, value, "ignored by commands"))
+            continue
+        try:
+            taken = _in_one_spelling({key: value})
+        except ConfigError:  # it needs others beside it, or is wrong, which is told where the whole file is read
+            noted.append(FileProperty(key, value, "read with the others"))
+            continue
+        others = [name for name in taken if name != key]
+        if taken == {key: value}:
+            noted.append(FileProperty(key, value, "", key))
+        elif len(others) == 1 and taken[others[0]] == value:
+            noted.append(FileProperty(key, value, f"is {others[0]} here", others[0]))
+        else:
+            means = ", ".join(f"{name}={_HIDDEN if is_secret(name) else text}" for name, text in taken.items())
+            noted.append(FileProperty(key, value, f"translated: {means}" if means else "has no meaning here"))
+    return noted
 
 
 def reach(conf: Mapping[str, str], *, timeout_s: float) -> None:
