@@ -171,8 +171,7 @@ class OAuthTokens:
             else:
                 self._retry_s = now_s + min(BACKOFF_MAX_S, BACKOFF_S * 2**self._failures)
                 self._failures = min(self._failures + 1, 16)
-                if self._good_token() is not None:
-                    log_event(logging.WARNING, LogEvent.OAUTH_FAILED, error=failure)
+                log_event(logging.WARNING, LogEvent.OAUTH_FAILED, error=failure)  # once, not for each that waits
             is_over = failure is None or self._good_token() is None
             self._changed.notify_all()
             return is_over

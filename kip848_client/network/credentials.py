@@ -69,9 +69,8 @@ class Credentials:
         try:
             async with asyncio.timeout(self._token_timeout_ms / 1_000):
                 return await _on_a_thread(fetch)
-        except Kip848Error as error:
-            log_event(logging.WARNING, LogEvent.OAUTH_FAILED, error=error)
-            raise
+        except Kip848Error:
+            raise  # those of a source are logged there
         except TimeoutError as error:
             late = RequestTimeoutError(f"{self._settings.token_source} gave no token in {self._token_timeout_ms} ms")
             log_event(logging.WARNING, LogEvent.OAUTH_FAILED, error=late)

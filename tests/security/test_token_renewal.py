@@ -136,14 +136,15 @@ def test_a_refusal_counts_only_when_the_last_token_has_expired(
 
 
 def test_without_a_token_the_last_failure_is_told_until_the_pause_is_over(
-    tokens: OAuthTokens, source: Source, clock: Clock
+    tokens: OAuthTokens, source: Source, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Each attempt to connect to each broker would be a question to the issuer."""
+    """Each attempt to connect to each broker would be a question to the issuer, and a line in the log."""
     source.failure = ConnectionLostError("away")
     for _ in range(3):
         with pytest.raises(ConnectionLostError, match="away"):
             tokens.token()
     assert source.asked == 1
+    assert caplog.text.count("consumer.oauth_failed") == 1
     source.failure = None
     assert tokens.token(now=True).value == "token1"  # a new client asks at once
 

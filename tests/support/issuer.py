@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import ssl
 import threading
 import time
@@ -54,6 +55,7 @@ class Issuer:
         self.last_ends_s = 0.0
         """When the latest of them ends."""
         self.secret = SECRET
+        self.audience = AUDIENCE
         self.client_keys: Final[list[Any]] = []
         """Public keys that sign assertions."""
         self._key: Final = rsa.generate_private_key(public_exponent=65537, key_size=2048)
@@ -96,11 +98,12 @@ class Issuer:
         now_s = time.time()
         claims: dict[str, Any] = {
             "iss": self.base,
-            "aud": AUDIENCE,
+            "aud": self.audience,
             "sub": subject,
             "scope": "kafka",
             "iat": int(now_s) - 1,
-            "exp": now_s + (self.life_s if life_s is None else life_s),
+            # A whole number, as brokers want it, and not before the end that the client is told.
+            "exp": math.ceil(now_s + (self.life_s if life_s is None else life_s)),
             "jti": str(len(self.tokens)),
         }
         self.last_ends_s = max(self.last_ends_s, claims["exp"])
