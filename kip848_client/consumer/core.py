@@ -25,7 +25,7 @@ from kip848_client.common.model import (
     NamedPartition,
     OffsetAndMetadata,
 )
-from kip848_client.config import ConfigValue, parse_consumer_config
+from kip848_client.config import ConfigValue, ConsumerConfig, parse_consumer_config
 from kip848_client.config.security import check_data_plane
 from kip848_client.consumer.group.app_thread import BRIEF_SLICE_S
 from kip848_client.consumer.group.assembly import build_group_member
@@ -122,18 +122,19 @@ class ConsumerCore(Generic[K_co, V_co]):
         journal: Journal | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self.config = parse_consumer_config(config)
+        self.config: Final[ConsumerConfig] = parse_consumer_config(config)
         check_data_plane(self.config.security)
-        data_plane = self.data_plane = dict(self.config.data_plane)
+        data_plane: dict[str, Any] = dict(self.config.data_plane)
+        self.data_plane: Final = data_plane
         stats = complete_stats(data_plane)
-        self.fetcher = Fetcher(
+        self.fetcher: Final = Fetcher(
             create_record_consumer(data_plane), make_plane=lambda: create_record_consumer(data_plane)
         )
-        self.ready = self.fetcher.ready
+        self.ready: Final[deque[Any]] = self.fetcher.ready
         on_commit = public_callback(self.config.on_commit) if self.config.on_commit is not None else None
-        self.opener = ConnectionOpener(self.config)
+        self.opener: Final = ConnectionOpener(self.config)
         self.fetcher.gaps = GapCheck(self.opener, self.config.bootstrap_servers, report=self.fetcher.report)
-        self.group = build_group_member(
+        self.group: Final = build_group_member(
             self.config,
             opener=self.opener,
             records=self.fetcher,
@@ -150,7 +151,7 @@ class ConsumerCore(Generic[K_co, V_co]):
         # librdkafka would retry the same credentials for ever, and lock the account.
         self.group.thread.on_refused = self.fetcher.close
         self.fetcher.on_renewed = self.group.listeners.observer.data_plane_renewed
-        self.manager = self.group.manager
+        self.manager: Final = self.group.manager
         self.silence: Final = SilenceWatch(self.group, self.fetcher)
         self.sought: dict[NamedPartition, OffsetAndMetadata] = {}
         """seek() of partitions that were being read already, until the log has them."""
@@ -194,9 +195,9 @@ class ConsumerCore(Generic[K_co, V_co]):
         self._layout_checked = False
         self.processor: Driver | None = None
         """The ``process()`` that runs."""
-        self.in_transaction = False
-        self.processor_reads = False
-        self.values = deserializers_of(self.config)
+        self.in_transaction: bool = False
+        self.processor_reads: bool = False
+        self.values: Final[Deserializers | None] = deserializers_of(self.config)
         if self.values is not None:
             fetcher = self.fetcher
             self.values.introduce(lambda: fetcher.list_topics(timeout=10.0).cluster_id)
@@ -205,7 +206,8 @@ class ConsumerCore(Generic[K_co, V_co]):
         """With errors.as.messages: errors that no call has returned yet."""
         self._told_of_nothing_wanted = False
         self.unmet_topics: frozenset[str] = frozenset()
-        self.gate = gate = OneThread()
+        self.gate: Final = OneThread()
+        gate = self.gate
         self.fetcher.is_reader = lambda: gate.is_reader
         self.group.run_callbacks = self._run_commit_callbacks
         self._fork_guard = ForkGuard(self.gate, leaked=(self.fetcher, self.manager))

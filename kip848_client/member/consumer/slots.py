@@ -260,7 +260,7 @@ class Release:
         self.unwanted: bool = False
         """The last release ended because no standby came, and the slot was not given up."""
         self._gives_up = True
-        self.watches = False
+        self.watches: bool = False
         """Whether it waits for a standby."""
         self._until_ms = 0
         self._ask_ms = 0

@@ -20,6 +20,7 @@ import msgspec
 
 from kip848_client.common.model import TopicIdPartition
 from kip848_client.member.core.assignment import NO_ASSIGNMENT, LocalAssignment
+from kip848_client.member.core.backoff import Backoff
 from kip848_client.member.core.context import Context
 from kip848_client.member.core.events import AssignPartitions, PausePartitions, RevokePartitions
 from kip848_client.member.offsets.commits import Commits
@@ -68,7 +69,7 @@ class Runs(ABC):
         self.reported_unowned: frozenset[TopicIdPartition] = frozenset()
         """Owned, but a heartbeat in flight leaves them out: do not fetch them until it is answered."""
 
-        self.listener_backoff = context.new_backoff()
+        self.listener_backoff: Backoff = context.new_backoff()
         """A listener that raised may be called again when it is ready."""
         self._listener_failed = False
         """The last run ended because a listener raised."""

@@ -91,9 +91,9 @@ class Board:
     def __init__(self) -> None:
         self.lock: threading.Lock = threading.Lock()
         self.follower: PageFollower | None = None
-        self.status = Status(since_ms=now_ms())
-        self.version = 1
-        self.findings_version = 0
+        self.status: Status = Status(since_ms=now_ms())
+        self.version: int = 1
+        self.findings_version: int = 0
         self._rows: dict[str, _Shown] = {}
         self._gone: Final[deque[tuple[int, str]]] = deque(maxlen=_GONE_KEPT)
         self._told: Callable[[], None] = lambda: None

@@ -33,12 +33,12 @@ class SampledCommits(Generic[_ItemT]):
     __slots__ = ("_before", "_last", "_moved", "_offset", "count", "first_ms", "longest_ms")
 
     def __init__(self, ts_ms: int, item: _ItemT, offset: object) -> None:
-        self.first_ms = ts_ms
+        self.first_ms: int = ts_ms
         self._before = self._moved = self._last = ts_ms, item, True
         """The last one, the last one that moved the offset, and the one before that; whether each is an event."""
         self._offset = offset
-        self.longest_ms = 0
-        self.count = 1
+        self.longest_ms: int = 0
+        self.count: int = 1
 
     def add(self, ts_ms: int, item: _ItemT, offset: object) -> bool:
         """Take the next one; whether it is to be an event."""

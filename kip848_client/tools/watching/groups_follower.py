@@ -64,7 +64,7 @@ class GroupsFollower:
         self.metrics: Final = GroupMetrics(groups_max=groups_max)
         self.ends: Final = EndHistory()
         self.lock: Final = threading.Lock()
-        self.failures = 0
+        self.failures: int = 0
         self.lag_every_s: Final = lag_every_s
         self._lag_due_s = 0.0
         self._timeout_s = timeout_s
