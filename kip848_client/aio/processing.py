@@ -112,6 +112,8 @@ class TaskProcessor(Driver):
             on_lost=lambda names: call_out(partial(self._on_lost, names)),
         )
         self._in_loop = teller()
+        if (later := self.settings.retry_later) is not None:
+            await self._on_thread(partial(self._access.check_topics, later))
         if self.writer is not None:
             await self._on_thread_whole(self.writer.calls.initialise)
         self._commit_due_s = anyio.current_time() + self._access.commit_interval_s
@@ -152,7 +154,8 @@ class TaskProcessor(Driver):
         consume = self._read_with
         while not self.core.stopping and not self._access.over():
             if unknown := self.core.without_position:
-                for name, offset in (await self._on_thread(partial(self._access.positions, unknown))).items():
+                positions = await self._on_thread(partial(self._access.positions, unknown))
+                for name, offset in self.up_to_here(positions).items():
                     self.core.begins_at(name, offset)
             if self.writer is None and anyio.current_time() >= self._reach_due_s:
                 self._reach_due_s = anyio.current_time() + self._access.commit_interval_s
@@ -191,14 +194,22 @@ class TaskProcessor(Driver):
 
     async def _reach(self) -> None:
         """Look at positions for the next commit; between two reads, so that all that was read is in the core."""
-        self.core.reached(await self._on_thread(partial(self._access.positions, self.core.at_rest)))
+        positions = await self._on_thread(partial(self._access.positions, self.core.at_rest))
+        self.core.reached(self.up_to_here(positions))
 
     async def _on_thread(self, work: Callable[[], ResultT]) -> ResultT:
         return await self._thread.run(work)
 
     async def _pause(self) -> None:
+        held, released = self.take_turns()
         pause, resume = self.core.pauses()
-        resume -= self.user_paused
+        resume = {name for name in resume if name not in self.user_paused and not self.stays_paused(name)}
+        if held:
+            self._hurry.set()  # the next one may be due sooner
+            await self._on_thread(partial(self._access.hold, held))
+        if released:
+            stopped = {name for name in released if name in self.user_paused or self.stays_paused(name)}
+            await self._on_thread(partial(self._access.release, released, but=stopped))
         if pause:
             await self._on_thread(partial(self._access.pause, pause))
         if resume:
@@ -207,13 +218,15 @@ class TaskProcessor(Driver):
     async def _keep_consumer(self) -> None:
         """Resume and commit as handlers end, also while a read waits."""
         while True:
-            if self.core.paused and not self._draining:
+            if self.pauses_move and not self._draining:
                 await self._pause()
             if not self._draining:
                 await self._commit_if_due()
             # Handlers that end make room in a paused partition; it is looked at now and then.
             longest_s = _PAUSED_SLICE_S if self.core.paused else _SLICE_S
-            with anyio.move_on_after(min(longest_s, max(0.01, self._commit_due_s - anyio.current_time()))):
+            longest_s = min(longest_s, max(0.01, self._commit_due_s - anyio.current_time()))
+            release_s = self.release_wait_s(longest_s)
+            with anyio.move_on_after(max(release_s, DRAIN_SLICE_S) if self._draining else release_s):
                 await self._hurry.wait()
             self._hurry = anyio.Event()
 
@@ -330,7 +343,9 @@ class TaskProcessor(Driver):
     async def _on_assigned(self, names: Sequence[NamedPartition]) -> None:
         if names:
             ask = partial(self._access.committed, names, insist=self.writer is not None)
-            self.assigned(await self._on_thread(ask))
+            committed = await self._on_thread(ask)
+            await self._on_thread(partial(self._access.begin_at_start, self.unread_retries(committed)))
+            self.assigned(committed)
 
     async def _on_revoked(self, names: Sequence[NamedPartition]) -> None:
         self.core.revoke(names, now_ms())
@@ -385,7 +400,7 @@ class TaskProcessor(Driver):
                 self.tick()
                 with anyio.move_on_after(min(left_s, self.wait_s(slice_s))):
                     await moved.wait()
-            if revoking and self.core.paused:
+            if revoking and self.pauses_move:
                 await self._pause()
             count = self._wanted() if revoking else 0
             read = partial(self._access.consume_meanwhile, count, bytes_max=self.core.room_bytes)

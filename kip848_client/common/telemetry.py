@@ -123,9 +123,11 @@ PROCESS_GAUGES: Final[Mapping[str, str]] = {
     "kip848.process.paused.partitions": "partitions that are not fetched, because their records wait here",
     "kip848.process.oldest.seconds": "s that the record in hand that was taken first has been here; 0 without one",
     "kip848.process.lag.seconds": "age in s, by its timestamp, of the oldest record that is not done; 0 without one",
-    "kip848.process.done.total": "records done, with those in dead letters and skipped ones",
+    "kip848.process.done.total": "records done, with those in retry topics, in dead letters and skipped ones",
     "kip848.process.retries.total": "calls of the handler that followed a failed one",
     "kip848.process.dead.letters.total": "records in dead letters",
+    "kip848.process.retry.later.total": "records sent to retry topics",
+    "kip848.process.held.partitions": "partitions of retry topics that wait until their first record is due",
     "kip848.process.skipped.total": "failed records that were skipped",
     "kip848.process.abandoned.total": "calls that did not end when they should have",
 }

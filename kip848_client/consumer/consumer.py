@@ -89,6 +89,7 @@ if TYPE_CHECKING:
 
     from kip848_client.consumer.processing.dead_letters import DeadLetters
     from kip848_client.consumer.processing.record_copy import RecordCopy
+    from kip848_client.consumer.processing.retry_topics import RetryTopics
     from kip848_client.consumer.processing.slices import HandlerTransaction
     from kip848_client.consumer.records.data_plane import ClusterMetadata, Producer
 
@@ -343,6 +344,7 @@ class Consumer(Generic[K_co, V_co]):
         retry: BaseRetrying | None = None,
         on_error: Literal["stop", "skip"] = "stop",
         dead_letter: DeadLetters | None = None,
+        retry_later: RetryTopics | None = None,
         on_failure: Callable[[ProcessingFailure], object] | None = None,
         until: Literal["end"] | None = None,
         timeout_s: float | None = None,
@@ -378,6 +380,8 @@ class Consumer(Generic[K_co, V_co]):
             on_error: of a record that failed for good. ``"stop"`` ends process() with a `ProcessingError`, and the
                 record is not committed; ``"skip"`` logs it and counts it as done.
             dead_letter: where it goes instead; a `DeadLetters`.
+            retry_later: a `RetryTopics`: after the attempts of *retry* a record waits in other topics, for minutes or
+                hours, and holds nothing here. It has failed for good after the last of them.
             on_failure: called with a `ProcessingFailure` for each call of the handler that failed, before what follows;
                 it should return soon. If it raises, process() ends with a `ProcessingError`.
             until: ``"end"``: return once all partitions are read to their ends and everything in hand is done, for
@@ -417,6 +421,7 @@ class Consumer(Generic[K_co, V_co]):
             retry=retry,
             on_error=on_error,
             dead_letter=dead_letter,
+            retry_later=retry_later,
             on_failure=on_failure,
             until=until,
             timeout_s=timeout_s,
@@ -591,7 +596,7 @@ class Consumer(Generic[K_co, V_co]):
         processor = core.processor
         if processor is not None:
             processor.user_paused.difference_update(names)
-            names = [name for name in names if name not in processor.core.paused]
+            names = [name for name in names if not processor.stays_paused(name)]
         core.between_reads(lambda: core.fetcher.resume(names))
 
     def paused(self) -> list[TopicPartition]:

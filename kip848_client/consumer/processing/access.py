@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from kip848_client.common.model import NamedPartition, OffsetAndMetadata, describe_partitions
 from kip848_client.consumer.processing.callbacks import OnPartitions, ProcessingCallbacks
-from kip848_client.consumer.records.data_plane import Message, TopicPartition, internal
+from kip848_client.consumer.records.data_plane import OFFSET_BEGINNING, Message, TopicPartition, internal
 from kip848_client.errors import (
     DeserializationError,
     IllegalStateError,
@@ -21,6 +21,7 @@ from kip848_client.member.processing.work import ProcessingStatus
 if TYPE_CHECKING:
     from kip848_client.consumer.core import ConsumerCore
     from kip848_client.consumer.processing.driver import Driver
+    from kip848_client.consumer.processing.retry_topics import RetryTopics
 
 _COMMIT_INTERVAL_MS: Final = 5_000
 _COMMIT_TIMEOUT_S: Final = 10.0
@@ -41,6 +42,8 @@ def _figures(status: Callable[[], ProcessingStatus]) -> dict[str, Callable[[], f
         "kip848.process.done.total": lambda: status().done,
         "kip848.process.retries.total": lambda: status().retries,
         "kip848.process.dead.letters.total": lambda: status().dead_letters,
+        "kip848.process.retry.later.total": lambda: status().retry_later,
+        "kip848.process.held.partitions": lambda: status().held,
         "kip848.process.skipped.total": lambda: status().skipped,
         "kip848.process.abandoned.total": lambda: status().abandoned,
     }
@@ -189,7 +192,43 @@ class ConsumerAccess:
         with self._core.gate:
             self._core.fetcher.resume(self._here(partitions))
 
-    def _here(self, partitions: Collection[NamedPartition]) -> list[NamedPartition]:
+    def hold(self, places: Mapping[NamedPartition, int]) -> None:
+        """Return no records of partitions, and begin again at these offsets once they are released."""
+        with self._core.gate:
+            for name in self._here(places):
+                self._seek(name, places[name])
+            self._core.fetcher.pause(self._here(places))
+
+    def release(self, places: Mapping[NamedPartition, int], *, but: Collection[NamedPartition]) -> None:
+        """Read partitions from these offsets on.
+
+        Args:
+            but: those that stay paused.
+        """
+        with self._core.gate:
+            self._core.fetcher.resume(self._here(name for name in places if name not in but))
+            for name in self._here(places):  # last, so that it counts whatever librdkafka has fetched meanwhile
+                self._seek(name, places[name])
+
+    def begin_at_start(self, names: Collection[NamedPartition]) -> None:
+        """Read partitions from their first records on, whatever ``auto.offset.reset`` says."""
+        core = self._core
+        if not names or core.config.auto_offset_reset == "earliest":
+            return
+        with core.gate:
+            for name in self._here(names):
+                core.fetcher.detach([name])
+                core.group.seek(internal(TopicPartition(*name)), OffsetAndMetadata(OFFSET_BEGINNING))
+
+    def check_topics(self, retries: RetryTopics) -> None:
+        """See `RetryTopics.check`."""
+        group = self._core.group
+        subscribed: Collection[str] | None = {name.topic for name in group.manual}
+        if not group.manual:
+            subscribed = None if group.subscription.pattern is not None else group.subscription.topics
+        retries.check(self._core.config, subscribed=subscribed)
+
+    def _here(self, partitions: Iterable[NamedPartition]) -> list[NamedPartition]:
         assigned = self._core.group.assigned
         return [name for name in partitions if name in assigned]
 
@@ -242,10 +281,13 @@ class ConsumerAccess:
         core = self._core
         with core.gate:
             for name in self._here(low_marks):
-                place, position = internal(TopicPartition(*name)), OffsetAndMetadata(low_marks[name])
-                if not core.fetcher.seek(place, position):
-                    core.group.seek(place, position)
-                core.fetcher.origins.committed({place: position})
+                self._seek(name, low_marks[name])
+                core.fetcher.origins.committed({name: OffsetAndMetadata(low_marks[name])})
+
+    def _seek(self, name: NamedPartition, offset: int) -> None:
+        position = OffsetAndMetadata(offset)
+        if not self._core.fetcher.seek(name, position):
+            self._core.group.seek(name, position)
 
     def wake(self) -> None:
         """End a wait for records early; from any thread."""

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import inspect
+import time
 from collections.abc import Callable
 from typing import Any, Final
 
 from kip848_client.consumer.records.data_plane import Message
 from kip848_client.errors import ArgumentTypeError, Kip848Error
-
-_ERROR_BYTES_MAX: Final = 8192
-"""A letter that the text of an error makes too large would be refused."""
+from kip848_client.member.processing.tiers import Failed, without_own
 
 
 class DeadLetters:
     """Where failed records go: key, value, headers and timestamp stay as they are.
 
-    Each gets the headers ``kip848.topic``, ``.partition``, ``.offset``, ``.timestamp``, ``.error`` and ``.attempts``.
-    The record is committed only after the broker has acknowledged its letter; if it does not, processing stops.
+    Each gets the headers ``kip848.topic``, ``.partition``, ``.offset``, ``.timestamp``, ``.error``, ``.attempts`` and
+    ``.failed`` (when, in milliseconds since 1970), and from ``Consumer.process`` ``.group`` and ``.retries``. The
+    record is committed only after the broker has acknowledged its letter; if it does not, processing stops.
 
     Args:
         producer: a `confluent_kafka.Producer`.
@@ -28,13 +28,7 @@ class DeadLetters:
     """
 
     def __init__(self, producer: Any, topic: str) -> None:
-        produce = getattr(producer, "produce", None)
-        if not callable(produce) or not callable(getattr(producer, "poll", None)):
-            raise ArgumentTypeError(f"{producer!r} is not a producer; give a confluent_kafka.Producer")
-        if inspect.iscoroutinefunction(produce):
-            raise ArgumentTypeError(
-                f"{type(producer).__name__} cannot write headers; give a confluent_kafka.Producer, which never waits"
-            )
+        check_producer(producer)
         name: object = topic
         if not (isinstance(name, str) and name.strip()):
             raise ArgumentTypeError(f"topic={topic!r}: give the name of the topic for dead letters")
@@ -60,40 +54,27 @@ class DeadLetters:
             False if the producer's queue is full: the letter is to be sent again later.
         """
 
-        def delivered(failure: Any, _: object) -> None:
-            on_end(None if failure is None else Kip848Error(f"the dead letter was not written: {failure}"))
-
         letter = self.letter(message, error, original=original, attempts=attempts)
-        try:
-            self.producer.produce(**letter, on_delivery=delivered)
-        except BufferError:
-            return False
-        except Exception as failure:  # noqa: BLE001  it is closed, or the letter is too large
-            on_end(failure)
-        return True
+        return produce(self.producer, letter, what="the dead letter was not written", on_end=on_end)
 
     def letter(
-        self, message: Message, error: BaseException, *, original: tuple[Any, Any] | None, attempts: int
+        self,
+        message: Message,
+        error: BaseException,
+        *,
+        original: tuple[Any, Any] | None,
+        attempts: int,
+        group: str | None = None,
+        retries: str | None = None,
     ) -> dict[str, Any]:
-        """The arguments of ``produce()`` for one letter."""
-        kind, timestamp_ms = message.timestamp()
-        key, value = original or (message.key(), message.value())
-        headers = list(message.headers() or ())
-        headers += [
-            ("kip848.topic", str(message.topic()).encode()),
-            ("kip848.partition", str(message.partition()).encode()),
-            ("kip848.offset", str(message.offset()).encode()),
-            ("kip848.timestamp", str(timestamp_ms).encode()),
-            ("kip848.error", describe(error).encode("utf-8", "replace")[:_ERROR_BYTES_MAX]),
-            ("kip848.attempts", str(attempts).encode()),
-        ]
-        return {
-            "topic": self.topic,
-            "key": key,
-            "value": value,
-            "headers": headers,
-            "timestamp": timestamp_ms if kind else 0,
-        }
+        """The arguments of ``produce()`` for one letter.
+
+        Args:
+            group: whose handler failed.
+            retries: the name of its retry topics, if it has any.
+        """
+        failed = failed_now(message, error, attempts=attempts, group=group, retries=retries)
+        return letter_of(message, failed, topic=self.topic, original=original)
 
     def serve(self) -> None:
         """Let the producer report what was delivered; returns at once."""
@@ -107,3 +88,70 @@ def describe(error: BaseException) -> str:
     except Exception:  # noqa: BLE001  its __str__ is the application's, too
         text = "its text cannot be read"
     return f"{type(error).__name__}: {text}"
+
+
+def check_producer(producer: Any) -> None:
+    """Check that it is a producer that never waits.
+
+    Raises:
+        ArgumentTypeError: *producer* cannot produce, or is asynchronous.
+    """
+    method = getattr(producer, "produce", None)
+    if not callable(method) or not callable(getattr(producer, "poll", None)):
+        raise ArgumentTypeError(f"{producer!r} is not a producer; give a confluent_kafka.Producer")
+    if inspect.iscoroutinefunction(method):
+        raise ArgumentTypeError(
+            f"{type(producer).__name__} cannot write headers; give a confluent_kafka.Producer, which never waits"
+        )
+
+
+def produce(producer: Any, record: dict[str, Any], *, what: str, on_end: Callable[[Exception | None], object]) -> bool:
+    """Produce one record; *on_end* is called from the producer's ``poll``, with what went wrong.
+
+    Args:
+        what: begins the text of that error.
+
+    Returns:
+        False if the producer's queue is full: it is to be sent again later.
+    """
+
+    def delivered(failure: Any, _: object) -> None:
+        on_end(None if failure is None else Kip848Error(f"{what}: {failure}"))
+
+    try:
+        producer.produce(**record, on_delivery=delivered)
+    except BufferError:
+        return False
+    except Exception as failure:  # noqa: BLE001  it is closed, or the record is too large
+        on_end(failure)
+    return True
+
+
+def failed_now(
+    message: Any, error: BaseException, *, attempts: int, group: str | None, retries: str | None = None
+) -> Failed:
+    """What the headers of a record say whose handler has failed now."""
+    return Failed(
+        topic=str(message.topic()),
+        partition=message.partition(),
+        offset=message.offset(),
+        timestamp_ms=message.timestamp()[1],
+        error=describe(error),
+        attempts=attempts,
+        failed_ms=time.time_ns() // 1_000_000,
+        group=group,
+        retries=retries,
+    )
+
+
+def letter_of(message: Any, failed: Failed, *, topic: str, original: tuple[Any, Any] | None) -> dict[str, Any]:
+    """The arguments of ``produce()`` for a record that has failed: as it was fetched, with headers that say so."""
+    kind, timestamp_ms = message.timestamp()
+    key, value = original or (message.key(), message.value())
+    return {
+        "topic": topic,
+        "key": key,
+        "value": value,
+        "headers": without_own(message.headers()) + failed.headers(),
+        "timestamp": timestamp_ms if kind else 0,
+    }

@@ -7,9 +7,9 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -17,9 +17,10 @@ from kip848_client.common.callables import WrongHandlerError, check_finished, ch
 from kip848_client.common.error_codes import ErrorCode
 from kip848_client.common.logs import LogEvent, log_event
 from kip848_client.common.model import NamedPartition, OffsetAndMetadata
-from kip848_client.consumer.processing.dead_letters import DeadLetters, describe
+from kip848_client.consumer.processing.dead_letters import DeadLetters, describe, failed_now, produce
 from kip848_client.consumer.processing.handler_telemetry import HandlerTelemetry, age_s
 from kip848_client.consumer.processing.retries import Retry
+from kip848_client.consumer.processing.retry_topics import RetryTopics, as_it_was
 from kip848_client.consumer.processing.slices import (
     HandlerTransaction,
     OutputRefusedError,
@@ -43,6 +44,8 @@ from kip848_client.member.processing.core import METADATA_BYTES, Processing
 from kip848_client.member.processing.marks import decode_marks
 from kip848_client.member.processing.outbox import Slice
 from kip848_client.member.processing.settings import ProcessSettings
+from kip848_client.member.processing.tiers import Failed as HasFailed
+from kip848_client.member.processing.tiers import Turnstile, read_failed
 from kip848_client.member.processing.work import (
     Cancel,
     Failed,
@@ -52,6 +55,7 @@ from kip848_client.member.processing.work import (
     ProcessingStatus,
     RetryLater,
     Start,
+    Then,
     Work,
 )
 
@@ -77,6 +81,11 @@ def now_ms() -> int:
     return time.monotonic_ns() // 1_000_000
 
 
+def _wall_ms() -> int:
+    """The time in headers: milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
 class Driver(ABC):
     """Feeds the core, and carries out its effects.
 
@@ -88,6 +97,8 @@ class Driver(ABC):
     def __init__(self, settings: ProcessSettings, *, group_id: str, client_id: str, cancellable: bool) -> None:
         if not isinstance(settings.dead_letter, DeadLetters | None):
             raise ArgumentTypeError(f"dead_letter={settings.dead_letter!r}: give DeadLetters(producer, topic)")
+        if not isinstance(settings.retry_later, RetryTopics | None):
+            raise ArgumentTypeError(f'retry_later={settings.retry_later!r}: give RetryTopics("orders-retry", delays)')
         settings.check()
         if settings.on_failure is not None:
             check_not_async(settings.on_failure, name="on_failure", instead="give a function that is not asynchronous")
@@ -104,6 +115,8 @@ class Driver(ABC):
         self._group_id: Final = group_id
         self._letters: Final[DeadLetters | None] = settings.dead_letter
         self._retry: Final = Retry(settings.retry) if settings.retry is not None else None
+        self._later: Final[RetryTopics | None] = settings.retry_later
+        self._turnstile: Final = None if self._later is None else Turnstile(self._later.tiers, group_id)
         self._letters_open = 0
         self._unsent: Final[deque[Callable[[], bool]]] = deque()
         """Letters for which the producer's queue had no room."""
@@ -138,13 +151,20 @@ class Driver(ABC):
     def feed(self, messages: Iterable[Message]) -> None:
         """Records were read."""
         # What has an error is the end of a partition.
-        self.core.arrived([self._item(each) for each in messages if each.error() is None], now_ms())
+        whole = [each for each in messages if each.error() is None]
+        if self._turnstile is None:
+            items = [self._item(each, None) for each in whole]
+        else:
+            items = [item for each in whole if (item := self._passing(self._turnstile, each)) is not None]
+        self.core.arrived(items, now_ms())
         self.perform()
 
     def feed_unreadable(self, message: Message, error: BaseException) -> None:
         """A record was read that a deserializer refused: it fails as if its handler had raised."""
-        self.core.arrived_failed(self._item(message), error, now_ms())
-        self.perform()
+        item = self._item(message, None) if self._turnstile is None else self._passing(self._turnstile, message)
+        if item is not None:
+            self.core.arrived_failed(item, error, now_ms())
+            self.perform()
 
     @property
     def ends_here(self) -> bool:
@@ -156,7 +176,21 @@ class Driver(ABC):
         core = self.core
         return max(1, min(_READ_RECORDS, core.room)) if core.may_read and not core.stopping else 0
 
-    def _item(self, message: Message) -> Item:
+    def _passing(self, turnstile: Turnstile, message: Message) -> Item | None:
+        """A record that was read; None if it is in a retry topic and not due, or another group's."""
+        topic, partition, offset = message.topic(), message.partition(), message.offset()
+        if not turnstile.is_tier(topic):
+            return self._item(message, None)
+        assert topic is not None
+        assert partition is not None
+        assert offset is not None
+        failed = read_failed(message.headers())
+        if turnstile.passes(NamedPartition(topic, partition), offset, failed, _wall_ms()):
+            return self._item(message, failed)
+        self.originals.pop(id(message), None)
+        return None
+
+    def _item(self, message: Message, failed: HasFailed | None) -> Item:
         original = self.originals.pop(id(message), None)
         key: Any = message.key() if original is None else original[0]
         topic, partition, offset = message.topic(), message.partition(), message.offset()
@@ -169,7 +203,10 @@ class Driver(ABC):
         elif self.settings.order == "partition":
             lane = True
         size = len(key or b"") + len((message if original is None else original[1]) or b"")
-        return Item(NamedPartition(topic, partition), offset, lane, size, message, original=original)
+        item = Item(NamedPartition(topic, partition), offset, lane, size, message, original=original)
+        if failed is not None:
+            item.record, item.attempts, item.last_error = as_it_was(message, failed), failed.attempts, failed.error
+        return item
 
     def finished(self, work: Work, error: BaseException | None, *, cancelled: bool = False) -> None:
         """A handler has ended."""
@@ -194,8 +231,8 @@ class Driver(ABC):
     def tick(self) -> None:
         """Do what is due."""
         if self._letters_open:
-            assert self._letters is not None
-            self._letters.serve()
+            for producer in self._producers:
+                producer.poll(0)
             self._send_letters()
         self.telemetry.look()
         self.core.tick(now_ms())
@@ -219,6 +256,8 @@ class Driver(ABC):
                     logging.INFO, LogEvent.MARKS_IGNORED, group_id=self._group_id, partition=str(name), offset=offset
                 )
             self.core.assigned(name, offset if known else -1, done or ())
+            if self._turnstile is not None:
+                self._turnstile.forget([name])
 
     def commit_ended(self, offsets: Mapping[NamedPartition, OffsetAndMetadata], error: Exception | None) -> bool:
         """A commit of `Processing.to_commit` has ended. Whether another one should be made at once."""
@@ -267,7 +306,11 @@ class Driver(ABC):
     def status(self) -> ProcessingStatus:
         """What is in hand."""
         ages = (age_s(item) for item in self.core.first_in_hand())
-        return replace(self.core.status(now_ms()), lag_s=max((age for age in ages if age is not None), default=0.0))
+        return replace(
+            self.core.status(now_ms()),
+            lag_s=max((age for age in ages if age is not None), default=0.0),
+            held=0 if self._turnstile is None else len(self._turnstile.waiting),
+        )
 
     def perform(self) -> None:
         """Carry out the effects of the core."""
@@ -344,23 +387,44 @@ class Driver(ABC):
             return
         work.last_error = error.reason if isinstance(error, RetryLater) else error
         try:
-            wait_s = self._wait_s(work, error)
-            self._tell_failure(work, wait_s)
+            then, delay_s = self._then(work, error)
+            self._tell_failure(work, then, delay_s)
         except Exception as wrong:  # noqa: BLE001  the user's condition, wait or callback
             self._fail(work, wrong)
             return
+        match then:
+            case "retry":
+                assert delay_s is not None
+                self.core.retry(work, now, in_ms=int(delay_s * 1000))
+            case "split":
+                self.core.split(work, now)
+            case "retry_later" | "dead_letter":
+                self._send_away(work, error)
+            case "skip":
+                self._log_skipped(work, error)
+                self.telemetry.done(work)
+                self.core.buried(work, now, skipped=True)
+            case _:
+                self._fail(work, error)
+
+    def _then(self, work: Work, error: BaseException) -> tuple[Then, float | None]:
+        """What follows a failed call, and after how many seconds if it is made again."""
+        wait_s = self._wait_s(work, error)
         if wait_s is not None:
-            self.core.retry(work, now, in_ms=int(wait_s * 1000))
-        elif self.settings.split and len(work.items) > 1:
-            self.core.split(work, now)
-        elif self._letters is not None:
-            self._bury(work, error)
-        elif self.settings.on_error == "skip":
-            self._log_skipped(work, error)
-            self.telemetry.done(work)
-            self.core.buried(work, now, skipped=True)
-        else:
-            self._fail(work, error)
+            return "retry", wait_s
+        if self.settings.split and len(work.items) > 1:
+            return "split", None
+        if (tier := self._tier_after(work, error)) is not None:
+            assert self._later is not None
+            return "retry_later", self._later.delays_s[tier]
+        if self._letters is not None:
+            return "dead_letter", None
+        return ("skip" if self.settings.on_error == "skip" else "stop"), None
+
+    def _tier_after(self, work: Work, error: BaseException) -> int | None:
+        """The retry topic that a work goes to, from 0; None if it has failed for good."""
+        later = self._later
+        return None if later is None or not later.takes(error) else later.tiers.after(work.partition.topic)
 
     def _wait_s(self, work: Work, error: BaseException) -> float | None:
         """Seconds until the next attempt; None if there is none."""
@@ -375,16 +439,7 @@ class Driver(ABC):
         """What the handler is called with."""
         return work.items[0].record if self.settings.batch is None else work.records
 
-    def _tell_failure(self, work: Work, wait_s: float | None) -> None:
-        then: Literal["retry", "split", "dead_letter", "skip", "stop"] = "stop"
-        if wait_s is not None:
-            then = "retry"
-        elif self.settings.split and len(work.items) > 1:
-            then = "split"
-        elif self._letters is not None:
-            then = "dead_letter"
-        elif self.settings.on_error == "skip":
-            then = "skip"
+    def _tell_failure(self, work: Work, then: Then, delay_s: float | None) -> None:
         error = work.last_error
         assert error is not None
         log_event(
@@ -392,14 +447,14 @@ class Driver(ABC):
             LogEvent.HANDLER_FAILED,
             group_id=self._group_id,
             records=_place(work),
-            attempt=work.attempt,
+            attempt=work.told.number,
             error=describe(error),
             then=then,
-            delay_s=wait_s,
+            delay_s=delay_s,
         )
         if self.settings.on_failure is not None:
             failure = ProcessingFailure(
-                records=tuple(work.records), attempt=work.attempt, error=error, then=then, delay_s=wait_s
+                records=tuple(work.records), attempt=work.told.number, error=error, then=then, delay_s=delay_s
             )
             check_finished(
                 self.settings.on_failure(failure), instead="give a function that is not a coroutine function"
@@ -416,7 +471,8 @@ class Driver(ABC):
         return True
 
     def _fail(self, work: Work, error: BaseException) -> None:
-        attempts = "" if work.attempt == 1 else f" after {work.attempt} attempts"
+        number = work.told.number
+        attempts = "" if number == 1 else f" after {number} attempts"
         if not self.core.knows(work):
             return  # its partition belongs to another member, which begins with it
         self._stop_at(work, error, f"the handler failed for {_place(work)}{attempts}")
@@ -431,13 +487,17 @@ class Driver(ABC):
         failure.__cause__ = error
         self.stop(failure)
 
-    def _bury(self, work: Work, error: BaseException) -> None:
-        """Send the dead letters of a work; it is done when all are acknowledged, and stops processing if one fails."""
-        assert self._letters is not None
+    def _send_away(self, work: Work, error: BaseException) -> None:
+        """Send records to a retry topic or the dead letters; they are done when all are acknowledged.
+
+        If one is refused, processing stops.
+        """
+        tier = self._tier_after(work, error)
+        later = tier is not None
         if self.writer is not None:
-            self._put_letters(work, error)
+            work.outputs = _WrittenLetters(self._sent_away(work, error, tier))
             self.telemetry.done(work)
-            self.core.buried(work, now_ms())
+            self.core.buried(work, now_ms(), later=later)
             return
         letters = _Letters(len(work.items))
         self._letters_open += 1
@@ -450,27 +510,55 @@ class Driver(ABC):
                 self._fail(work, failure)
             elif not letters.left:
                 self.telemetry.done(work)
-                self.core.buried(work, now_ms())
+                self.core.buried(work, now_ms(), later=later)
             letters.ended = failure is not None or not letters.left
             if letters.ended:
                 self._letters_open -= 1
                 self.perform()
 
-        def send(item: Item) -> bool:
-            assert self._letters is not None
+        def send(record: dict[str, Any]) -> bool:
             if not self.core.knows(work):
                 ended(None)
                 return True
-            return self._letters.send(
-                item.record,
-                error,
-                original=item.original,
-                attempts=work.attempt,
+            return produce(
+                self._producer_of(later=later),
+                record,
+                what=f"it was not written to {record['topic']}" if later else "the dead letter was not written",
                 on_end=lambda failure: self._hand_in(lambda: ended(failure)),
             )
 
-        self._unsent.extend(partial(send, item) for item in work.items)
+        self._unsent.extend(partial(send, record) for record in self._sent_away(work, error, tier))
         self._send_letters()
+
+    def _sent_away(self, work: Work, error: BaseException, tier: int | None) -> Sequence[dict[str, Any]]:
+        """What takes the place of the failed records of a work, in a retry topic or the dead letters."""
+        retries = None if self._later is None else self._later.name
+        records = []
+        for item in work.items:
+            attempts = item.attempts + work.attempt
+            if tier is None:
+                assert self._letters is not None
+                letter = self._letters.letter(
+                    item.record, error, original=item.original, attempts=attempts, group=self._group_id, retries=retries
+                )
+                records.append(letter)
+            else:
+                assert self._later is not None
+                failed = failed_now(item.record, error, attempts=attempts, group=self._group_id)
+                records.append(self._later.record(item.record, failed, tier=tier, original=item.original))
+        return records
+
+    def _producer_of(self, *, later: bool) -> Any:
+        """What writes to the retry topics, or the dead letters."""
+        if later and self._later is not None and self._later.producer is not None:
+            return self._later.producer
+        assert self._letters is not None
+        return self._letters.producer
+
+    @property
+    def _producers(self) -> Collection[Any]:
+        parts = (self._later, self._letters)
+        return [part.producer for part in parts if part is not None and part.producer is not None]
 
     def _send_letters(self) -> None:
         while self._unsent:
@@ -556,7 +644,7 @@ class Driver(ABC):
     def _refused(self, work: Work, error: BaseException) -> None:
         """What a handler produced cannot be written: its record failed for good."""
         if self._letters is not None and not isinstance(work.outputs, _WrittenLetters):
-            self._put_letters(work, error)
+            work.outputs = _WrittenLetters(self._sent_away(work, error, None))
         elif self.settings.on_error == "skip":
             self._log_skipped(work, error)
             work.outputs = None
@@ -564,10 +652,41 @@ class Driver(ABC):
             self._no_more_slices = True
             self._stop_at(work, error, f"a record that the handler produced for {_place(work)} cannot be written")
 
-    def _put_letters(self, work: Work, error: BaseException) -> None:
-        assert self._letters is not None
-        letter = partial(self._letters.letter, error=error, attempts=work.attempt)
-        work.outputs = _WrittenLetters(letter(item.record, original=item.original) for item in work.items)
+    # --- retry topics
+
+    @property
+    def pauses_move(self) -> bool:
+        """Whether partitions may have to be paused or resumed now."""
+        stile = self._turnstile
+        return bool(self.core.paused) or (stile is not None and (stile.news or self.release_wait_s(1.0) <= 0))
+
+    def take_turns(self) -> tuple[dict[NamedPartition, int], dict[NamedPartition, int]]:
+        """Partitions of retry topics to pause now, and to read again; with the offsets at which they go on."""
+        if self._turnstile is None:
+            return {}, {}
+        released = self._turnstile.releases(_wall_ms())
+        return self._turnstile.holds(), released
+
+    def release_wait_s(self, longest_s: float) -> float:
+        """How long no partition of a retry topic is to be read again."""
+        due_ms = None if self._turnstile is None else self._turnstile.next_due_ms()
+        return longest_s if due_ms is None else max(0.0, min(longest_s, (due_ms - _wall_ms()) / 1000))
+
+    def stays_paused(self, name: NamedPartition) -> bool:
+        """Whether a partition is paused for other reasons than that the application has asked for it."""
+        return name in self.core.paused or (self._turnstile is not None and self._turnstile.waits(name))
+
+    def up_to_here(self, positions: Mapping[NamedPartition, int]) -> Mapping[NamedPartition, int]:
+        """*positions* without records that were read and are to be read again."""
+        return positions if self._turnstile is None else self._turnstile.up_to_here(positions)
+
+    def unread_retries(self, committed: Iterable[TopicPartition]) -> list[NamedPartition]:
+        """Partitions of retry topics of which nothing was committed: they begin with their first record."""
+        return [
+            NamedPartition(at.topic, at.partition)
+            for at in committed
+            if at.offset < 0 and self._turnstile is not None and self._turnstile.is_tier(at.topic)
+        ]
 
     def _log_skipped(self, work: Work, error: BaseException) -> None:
         log_event(

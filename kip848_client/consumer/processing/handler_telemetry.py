@@ -68,7 +68,7 @@ class HandlerTelemetry(ClientMetrics):
             "messaging.client.id": self._client_id,
             "messaging.destination.name": topic,
             "messaging.destination.partition.id": str(partition),
-            "kip848.process.attempt": work.attempt,
+            "kip848.process.attempt": work.told.number,
         }
         if len(messages) == 1:
             attributes.update(_attributes_of(messages[0], work.items[0].offset))

@@ -87,6 +87,8 @@ class ThreadProcessor(Driver):
         """Process until the consumer is closed or has handed over, or a handler failed."""
         access = self._access
         self.runs_in: int | None = threading.get_ident()
+        if self.settings.retry_later is not None:
+            access.check_topics(self.settings.retry_later)
         if self.writer is not None:
             self.writer.calls.initialise()
         with access.taken(self, on_assigned=self._on_assigned, on_revoked=self._on_revoked, on_lost=self._on_lost):
@@ -109,7 +111,7 @@ class ThreadProcessor(Driver):
             slice_s = _PAUSED_SLICE_S if self.core.paused else _SLICE_S
             if self.core.empty:  # no handler runs that may end; a commit may be due
                 slice_s = max(slice_s, min(self._commit_due_s - time.monotonic(), _IDLE_SLICE_S))
-            slice_s = self.slice_wait_s(self.wait_s(slice_s))
+            slice_s = self.release_wait_s(self.slice_wait_s(self.wait_s(slice_s)))
             count = self._wanted()
             # The buffer is full. Without room in time the consumer only takes part in rebalances.
             if not count and self._moved.wait_for(lambda: self.core.may_read, slice_s):
@@ -146,7 +148,7 @@ class ThreadProcessor(Driver):
             unknown = self.core.without_position
         if unknown and (positions := self._access.positions(unknown)):
             with self._lock:
-                for name, offset in positions.items():
+                for name, offset in self.up_to_here(positions).items():
                     self.core.begins_at(name, offset)
         self._commit_if_due()
 
@@ -172,12 +174,18 @@ class ThreadProcessor(Driver):
             names = self.core.at_rest
         positions = self._access.positions(names)
         with self._lock:
-            self.core.reached(positions)
+            self.core.reached(self.up_to_here(positions))
 
     def _pause(self) -> None:
         with self._lock:
+            held, released = self.take_turns()
             pause, resume = self.core.pauses()
-            resume -= self.user_paused
+            resume = {name for name in resume if name not in self.user_paused and not self.stays_paused(name)}
+            stopped = {name for name in released if name in self.user_paused or self.stays_paused(name)}
+        if held:
+            self._access.hold(held)
+        if released:
+            self._access.release(released, but=stopped)
         if pause:
             self._access.pause(pause)
         if resume:
@@ -230,6 +238,7 @@ class ThreadProcessor(Driver):
     def _on_assigned(self, names: Sequence[NamedPartition]) -> None:
         if names:
             committed = self._access.committed(names, insist=self.writer is not None)
+            self._access.begin_at_start(self.unread_retries(committed))
             with self._lock:
                 self.assigned(committed)
 
@@ -338,9 +347,7 @@ class ThreadProcessor(Driver):
             given = given[0]
         try:
             if self._copies:
-                future = self._pool.submit(
-                    _call_alone, self._handler, given, ProcessingAttempt(work.attempt, work.last_error)
-                )
+                future = self._pool.submit(_call_alone, self._handler, given, work.told)
             else:
                 arguments = (given,) if self.writer is None else (given, work.outputs)
                 future = self._pool.submit(self._context.copy().run, self._handle, work, arguments)

@@ -209,6 +209,7 @@ class Processing:
         self.done_total: int = 0
         self.retries_total: int = 0
         self.dead_letters_total: int = 0
+        self.retry_later_total: int = 0
         self.skipped_total: int = 0
         self.abandoned_total: int = 0
 
@@ -521,12 +522,14 @@ class Processing:
         self._queue(partition, lane, now_ms)
         self._start(now_ms)
 
-    def buried(self, work: Work, now_ms: int, *, skipped: bool = False) -> None:
-        """A failed record counts as done: its dead letter was acknowledged, or it is skipped."""
+    def buried(self, work: Work, now_ms: int, *, skipped: bool = False, later: bool = False) -> None:
+        """A failed record counts as done: its dead letter was acknowledged, it is in a retry topic, or is skipped."""
         if id(work) in self._works:
             self._waiting_dead_letter -= len(work.items)
             if skipped:
                 self.skipped_total += len(work.items)
+            elif later:
+                self.retry_later_total += len(work.items)
             else:
                 self.dead_letters_total += len(work.items)
             self._decide(work, now_ms)
@@ -908,6 +911,7 @@ class Processing:
             done=self.done_total,
             retries=self.retries_total,
             dead_letters=self.dead_letters_total,
+            retry_later=self.retry_later_total,
             skipped=self.skipped_total,
             abandoned=self.abandoned_total,
         )

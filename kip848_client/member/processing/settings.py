@@ -38,6 +38,7 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
     buffer_bytes: int
     drain_s: float
     grace_s: float
+    retry_later: Any = None
     on_failure: Any = None
     until: str | None = None
     transactional: Any = None
@@ -71,6 +72,8 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
                 "dead_letter= has another producer than transactional=: a letter would be there twice, or without the "
                 "transaction of its record; give it the same producer"
             )
+        if self.retry_later is not None:
+            _check_producer_of(self)
         _whole(self.slice_records, "slice_records", 1, 1_000_000)
         _whole(self.slice_ms, "slice_ms", 0, 60_000)
         for name, value in (("timeout_s", self.timeout_s), ("drain_s", self.drain_s), ("grace_s", self.grace_s)):
@@ -113,6 +116,17 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
             slice_records=None if self.transactional is None else self.slice_records,
             slice_ms=self.slice_ms,
         )
+
+
+def _check_producer_of(settings: ProcessSettings) -> None:
+    given, transactional = settings.retry_later.producer, settings.transactional
+    if transactional is not None and given is not None and given is not transactional:
+        raise ConfigError(
+            "retry_later= has another producer than transactional=: a record would be in a retry topic and still not "
+            "done, or the other way round; leave its producer= out"
+        )
+    if given is None and transactional is None and settings.dead_letter is None:
+        raise ConfigError("retry_later= has no producer: give RetryTopics(..., producer=), or dead_letter=")
 
 
 def _is_number(value: object) -> bool:

@@ -9,10 +9,12 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 from kip848_client.common.model import NamedPartition
-from kip848_client.errors import ConfigError
+from kip848_client.errors import ConfigError, ProcessingError
 
 RETRY_LATER_S_MAX: Final = 10.0**9
 
+Then: TypeAlias = Literal["retry", "split", "retry_later", "dead_letter", "skip", "stop"]
+"""What follows a failed call of the handler."""
 Order: TypeAlias = Literal["key", "partition", "none"]
 
 
@@ -24,6 +26,8 @@ class Item(msgspec.Struct, eq=False):
         size: in bytes, of key and value.
         record: opaque.
         original: key and value as they were fetched, if a deserializer has opened them.
+        attempts: calls of the handler before it came here by way of retry topics.
+        last_error: what the last of them has raised, in words.
     """
 
     partition: NamedPartition
@@ -35,13 +39,15 @@ class Item(msgspec.Struct, eq=False):
     """Of its `Progress`."""
     taken_ms: int = 0
     original: tuple[Any, Any] | None = None
+    attempts: int = 0
+    last_error: str | None = None
 
 
 class Work(msgspec.Struct, eq=False):
     """What one call of the handler gets: a record, or with ``batch`` several of one lane.
 
     Attributes:
-        attempt: 1 for the first call.
+        attempt: 1 for the first call since its records were read.
         generation: of its partition; a work of an earlier one is forgotten.
         state: ``cancelled``: it should end; ``abandoned``: its record is decided, and its slot waits for its end.
     """
@@ -69,6 +75,15 @@ class Work(msgspec.Struct, eq=False):
     def records(self) -> list[Any]:
         """What the handler is given."""
         return [item.record for item in self.items]
+
+    @property
+    def told(self) -> ProcessingAttempt:
+        """What its handler is told: calls from before its records came here by way of retry topics count."""
+        first = self.items[0]
+        error = self.last_error
+        if error is None and first.last_error is not None:
+            error = ProcessingError(first.last_error)
+        return ProcessingAttempt(first.attempts + self.attempt, error)
 
 
 HANDLING: Final[ContextVar[tuple[object, Work] | None]] = ContextVar("kip848_handling", default=None)
@@ -101,7 +116,8 @@ class ProcessingAttempt(msgspec.Struct, frozen=True):
 
     Attributes:
         number: 1 for the first one.
-        last_error: what the call before has raised; None for the first one.
+        last_error: what the call before has raised; None for the first one. For a record that comes from a retry topic
+            it is a `ProcessingError` with the type and text of that.
     """
 
     number: int = 1
@@ -116,11 +132,11 @@ ATTEMPT: Final[ContextVar[ProcessingAttempt]] = ContextVar("kip848_attempt", def
 def processing_attempt() -> ProcessingAttempt:
     """Inside a handler of ``process()``: how often it was called for this record, and what it raised the last time.
 
-    A new owner of the partition begins with 1 again. Outside of handlers it is the first attempt, so that a test may
-    call a handler.
+    A new owner of the partition begins with 1 again. Retry topics keep the number and the error's text. Outside of
+    handlers it is the first attempt, so that a test may call a handler.
     """
     handling = HANDLING.get()
-    return ATTEMPT.get() if handling is None else ProcessingAttempt(handling[1].attempt, handling[1].last_error)
+    return ATTEMPT.get() if handling is None else handling[1].told
 
 
 class RetryLater(Exception):
@@ -165,14 +181,15 @@ class ProcessingFailure(msgspec.Struct, frozen=True, kw_only=True):
         attempt: 1 for the first call.
         error: what it raised; `TimeoutError` if it took too long.
         then: ``"retry"``: it is called again after *delay_s*; ``"split"``: for each record of the batch alone;
-            ``"dead_letter"``, ``"skip"``, ``"stop"``: it failed for good.
+            ``"retry_later"``: the records wait in a retry topic for *delay_s*; ``"dead_letter"``, ``"skip"``,
+            ``"stop"``: it failed for good.
         delay_s: seconds until the next attempt; None without one.
     """
 
     records: Sequence[Any]
     attempt: int
     error: BaseException
-    then: Literal["retry", "split", "dead_letter", "skip", "stop"]
+    then: Then
     delay_s: float | None = None
 
 
@@ -213,14 +230,16 @@ class ProcessingStatus(msgspec.Struct, frozen=True, kw_only=True):
         waiting_slot: records that wait for a free slot.
         waiting_lane: records that wait for an earlier one of their key or partition.
         waiting_retry: records that wait to be tried again.
-        waiting_dead_letter: records whose dead letter is not acknowledged yet.
+        waiting_dead_letter: records whose dead letter, or whose copy in a retry topic, is not acknowledged yet.
         paused: partitions that are not fetched, because their records wait here.
         oldest: topic, partition and offset of the record in hand that was taken first; None without one.
         oldest_s: how long it has been in hand, in seconds.
         lag_s: age in seconds, by its timestamp, of the oldest record that is not done; 0 without one.
-        done: records done since the start, with those in dead letters and skipped ones.
+        done: records done since the start, with those in retry topics, in dead letters and skipped ones.
         retries: calls of the handler that followed a failed one.
         dead_letters: records in dead letters.
+        retry_later: records that were sent to retry topics.
+        held: partitions of retry topics that are paused because their first record is not due.
         skipped: failed records that ``on_error="skip"`` counted as done.
         abandoned: calls that did not end when they should have.
     """
@@ -239,6 +258,8 @@ class ProcessingStatus(msgspec.Struct, frozen=True, kw_only=True):
     skipped: int
     abandoned: int
     lag_s: float = 0.0
+    retry_later: int = 0
+    held: int = 0
 
     @property
     def in_hand(self) -> int:
