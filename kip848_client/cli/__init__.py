@@ -40,6 +40,7 @@ COMMANDS: Final[dict[str, str]] = {
     "testing.commands.judge": "whether a broker keeps the rules of KIP-848, one by one",
     "tools.commands.produce": "write records to a topic: arguments, lines or JSON",
     "tools.commands.report": "turn event logs into figures, a page or a picture: who read which partition when",
+    "tools.commands.retries": "what waits in retry topics and dead letters, by error; replay, drop or move it",
     "testing.commands.simulate": "play a group with faults on a virtual clock, from one seed or thousands",
     "spark.commands.sweep": "play many thousands of seeds on Spark, and keep the results as Parquet",
     "tools.commands.topics": "create, list, describe, change and delete topics",
