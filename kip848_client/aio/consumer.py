@@ -117,7 +117,8 @@ class AsyncConsumer(Generic[K_co, V_co]):
     **Cancellation.** A cancelled call loses no record: the next call returns it. If a listener was cancelled, the next
     poll() or close() calls it again. A task that is cancelled inside ``async with`` leaves the group in order: it
     commits the records before those that the last read returned (with enable.auto.commit), runs listeners, and sends
-    the leave. A cancelled close() waits at most one second more, and closing continues in the background.
+    the leave. A cancelled close() waits at most one second more, and closing continues in the background; so does a
+    cancelled question to the cluster, such as list_topics() or lag(), until its timeout.
 
     **Back-pressure.** The consumer reads on demand: at most one prefetch of 256 records waits here, and librdkafka
     stops fetching at ``queued.max.messages.kbytes``. A task that does not poll for max.poll.interval.ms loses its

@@ -104,7 +104,7 @@ _END_READING_S: Final = 0.02
 
 
 class ConsumerCore(Generic[K_co, V_co]):
-    """One consumer, behind its calls. Its methods say which of them any thread may call.
+    """One consumer, behind its calls. Which thread may call what is said there.
 
     Args:
         config: Kafka's property names.
