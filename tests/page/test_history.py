@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sqlite3
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -138,6 +139,18 @@ def test_old_events_go_and_the_state_stays(history: History, reader: HistoryRead
     timeline = timeline_of(reader, GROUP, (), from_ms=5 * HOUR_MS, to_ms=6 * HOUR_MS, is_now=True)
     assert timeline is not None
     assert [(lane.member, lane.states[-1].end_ms) for lane in timeline.members] == [("c-client", 6.0 * HOUR_MS)]
+
+
+def test_nothing_is_left_of_a_group_that_is_gone_for_long(history: History, reader: HistoryReader, path: Path) -> None:
+    """A job that makes a group for each of its runs would fill the file with their names."""
+    history.write([*an_hour(), *of_group("another", joined(1, "a"))], places={})
+    history.forget(GROUP)
+    history.prune(before_ms=0)
+    assert reader.log(GROUP, from_ms=0, to_ms=HOUR_MS).events == ()
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("select group_id from groups").fetchall() == [("another",)]
+    history.write(of_group("another", left(2, "a")), places={})
+    assert len(reader.log("another", from_ms=0, to_ms=HOUR_MS).events) == 2
 
 
 def test_pruning_deletes_what_a_snapshot_stands_for(history: History, reader: HistoryReader) -> None:

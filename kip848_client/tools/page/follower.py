@@ -179,7 +179,6 @@ class PageFollower(GroupsFollower):
         self.to_look_at: Final[dict[str, tuple[int, int]]] = {}
         """Group -> when it changed first and last since it was looked at."""
         self._write_due_s = self._prune_due_s = 0.0
-        self._kinds: dict[str, str] = {}
         try:
             self.history: Final = History(
                 file, cluster_id=self.reader.cluster_id, groups=tuple(groups), size_max=size_max
@@ -277,6 +276,7 @@ class PageFollower(GroupsFollower):
             for group_id in gone:
                 self.stories.pop(group_id, None)
                 self._pauses.pop(group_id, None)
+                self._snapshots_due.pop(group_id, None)
         self.board.show(rows, gone)
 
     def all_changed(self) -> None:
@@ -417,8 +417,10 @@ class PageFollower(GroupsFollower):
             with self.lock:
                 track = self.metrics.groups.get(group_id)
                 snapshot = None if track is None else self._snapshot(track)
-            ts_ms, lines = (before_ms, []) if snapshot is None else snapshot
-            self.history.write_snapshot(group_id, lines, ts_ms=ts_ms, delete_before=True)
+            if snapshot is None:
+                self.history.forget(group_id)
+            else:
+                self.history.write_snapshot(group_id, snapshot[1], ts_ms=snapshot[0], delete_before=True)
         while self.history.prune(before_ms=before_ms):
             pass
         while self.history.prune_to_size():
@@ -561,7 +563,10 @@ class Following:
     def _look_at(self, follower: PageFollower, reader: HistoryReader, group_id: str) -> None:
         at_ms = now_ms()
         from_ms = at_ms - (_LOOK_BACK_MS if group_id in self._looked_at else _LOOK_BACK_FIRST_MS)
-        self._looked_at.add(group_id)
+        if self._board.row(group_id) is not None:
+            self._looked_at.add(group_id)
+        else:
+            self._looked_at.discard(group_id)  # it is gone
         findings = what_went_wrong(
             reader, group_id, follower.untold(group_id), from_ms=from_ms, to_ms=at_ms, is_now=True
         )

@@ -186,6 +186,11 @@ class History:
                 (number, ts_ms, zlib.compress(lines, 1)),
             )
 
+    def forget(self, group_id: str) -> None:
+        """Delete the events of a group that is gone."""
+        with self._transaction():
+            self._connection.execute("delete from events where number = ?", (self._number(group_id),))
+
     def write_findings(self, findings: Iterable[Finding], *, group_id: str, from_ms: int, found_ms: int) -> None:
         """Replace what is known to have gone wrong in one group since *from_ms*."""
         with self._transaction():
@@ -220,6 +225,11 @@ class History:
                 "where e.seq < s.begin limit ?)",
                 (before_ms, _DELETED_AT_ONCE),
             ).rowcount
+            self._connection.execute(
+                "delete from groups where not exists (select 1 from events where events.number = groups.number) "
+                "and not exists (select 1 from findings where findings.number = groups.number)"
+            )
+            self._numbers.clear()
         self._give_back()
         return gone
 
