@@ -88,6 +88,8 @@ COORDINATOR_EVENTS: Final[dict[str, str]] = {
     "then perhaps commits (how many), interval_ms and longest_ms (usual and longest time between them), and last: true "
     "if there was no other one before the change that follows",
     "commit_refused": "error, offsets",
+    "commits_summed": "first_ms, last_ms, pauses (pairs of times between which the group committed nothing, although "
+    "records waited): in a log with samples, of all its commits",
 }
 CLIENT_EVENTS: Final[dict[str, str]] = {
     "state_changed": "old, new, trigger",

@@ -14,7 +14,7 @@ from kip848_client.spark.analytics.analytics import analyze_lines
 from kip848_client.spark.analytics.group_records import replay_records
 from kip848_client.tools.recorder import RawRecord, Recorder
 from kip848_client.tools.report import build_timelines, figures_of
-from kip848_client.tools.report.findings import findings_of
+from kip848_client.tools.report.findings import findings_of, findings_of_all
 from kip848_client.wire.messages import group_records as wire
 from kip848_client.wire.messages import share_group_records as share
 from kip848_client.wire.messages.consumer_protocol import (
@@ -161,3 +161,32 @@ def test_spark_has_the_same_answers_as_one_process(spark: SparkSession) -> None:
     figures = [figures_of(timeline) for timeline in timelines]
     assert groups == {each.group_id: (each.members, each.partitions, each.moves) for each in figures}
     assert groups.keys() == {"new", "old", "queue", "sums"}
+
+
+def test_spark_sees_groups_that_stop_at_once(spark: SparkSession) -> None:
+    """What they share is the first question then; a task of Spark sees one group."""
+    log = Log()
+    groups = [f"group-{number}" for number in range(4)]
+    for group in groups:
+        log.joins(0, group, "a")
+        log.target(500, group, 1, a=(0, 1))
+        log.owns(600, group, "a", 1, 0, 1)
+    for ts_ms in (*range(1_000, 30_000, 500), *range(42_000, 60_000, 500)):
+        for group in groups:
+            for partition in (0, 1):
+                log.write(ts_ms, wire.OffsetCommitKey(group, "t", partition), wire.OffsetCommitValue(ts_ms))
+    recorder = Recorder(topic_name={TOPIC: "t"}.get)
+    records = [RawRecord(partition, ts_ms, key, value, epoch) for partition, _, ts_ms, key, value, epoch in log.rows]
+    events = [event for record in records for event in recorder.add(record)]
+    (alone,) = findings_of_all(build_timelines([*events, *recorder.finish()]))
+    assert (alone.kind, alone.ms) == ("all groups", 12_500)
+
+    rows = replay_records(spark.createDataFrame(log.rows, LOG), topic_names={TOPIC: "t"}).where("kind = 'event'")
+    sampled = [(row["text"], "all", 0) for row in rows.orderBy("seq").collect()]
+    whole = [(event.to_json(), "all", 0) for event in events]
+    for lines in (sampled, whole):
+        analysis = analyze_lines(spark.createDataFrame(lines, "value string, file string, block long"))
+        (found,) = analysis.findings.collect()
+        assert (found["kind"], found["group_id"], found["start_ms"], found["text"]) == (
+            *(alone.kind, alone.group_id, alone.start_ms, alone.text),
+        )

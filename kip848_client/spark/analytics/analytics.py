@@ -29,8 +29,10 @@ from pyspark.sql import functions as sf
 
 from kip848_client.errors import Kip848Error
 from kip848_client.spark.analytics.event_rows import event_rows, malformed_lines, read_lines
-from kip848_client.spark.analytics.figure_rows import figure_rows, with_names
+from kip848_client.spark.analytics.figure_rows import figure_rows, finding_row, with_names
+from kip848_client.tools.report.findings import all_at_once
 from kip848_client.tools.report.lanes import MARKS
+from kip848_client.tools.report.pauses import Pauses
 from kip848_client.tools.report.timeline import MarkKind
 
 if TYPE_CHECKING:
@@ -43,6 +45,7 @@ TABLES: Final[Mapping[str, str]] = {
     "rebalances": "rebalance: start, end, group epochs, reasons, partitions moved, time without a reader",
     "findings": "thing that went wrong: kind, start, length and what that rests on, partitions, cause, clients, "
     "sentence; the worst have the highest badness",
+    "pauses": "group that commits: its first and last commit, and when it made none although records waited",
     "states": "period in which a group was in a state",
     "revocations": "member: how long it took to give partitions up when it was told to",
     "changes": "group epoch: start, when every member had its part, reason",
@@ -139,7 +142,22 @@ class Analysis:
 
     @cached_property
     def findings(self) -> DataFrame:  # noqa: D102
-        return self._table("findings")
+        findings = self._table("findings")
+        pauses = {
+            row["group_id"]: Pauses(
+                row["first_ms"], row["last_ms"], list(zip(row["starts_ms"], row["ends_ms"], strict=True))
+            )
+            for row in self.pauses.collect()
+        }
+        together = [finding_row(each) for each in all_at_once(pauses)]
+        if not together:
+            return findings
+        rows = [tuple(row[name] for name in findings.columns) for row in together]
+        return findings.unionByName(findings.sparkSession.createDataFrame(rows, findings.schema))
+
+    @cached_property
+    def pauses(self) -> DataFrame:  # noqa: D102
+        return self._table("pauses")
 
     @cached_property
     def states(self) -> DataFrame:  # noqa: D102

@@ -19,7 +19,7 @@ from kip848_client.journal import JournalEvent
 from kip848_client.spark.analytics.event_rows import clean
 from kip848_client.spark.session.arrow_map import map_in_arrow
 from kip848_client.tools.report.figures import Figures, figures_of, handovers_of, owners_of
-from kip848_client.tools.report.findings import findings_of
+from kip848_client.tools.report.findings import Finding, findings_of
 from kip848_client.tools.report.lanes import LaneBuilder
 from kip848_client.tools.report.timeline import Mark, MarkKind, Timeline
 
@@ -30,6 +30,7 @@ _TEXT: Final = pa.string()
 _COUNT: Final = pa.int64()
 _MS: Final = pa.float64()
 _TEXTS: Final = pa.list_(pa.string())
+_TIMES: Final = pa.list_(pa.float64())
 _SPREAD: Final = pa.struct([("count", _COUNT), ("p50_ms", _MS), ("p90_ms", _MS), ("p99_ms", _MS), ("max_ms", _MS)])
 _COMMITS: Final = {"done": _COUNT, "failed": _COUNT, "accepted": _COUNT, "refused": _COUNT}
 _MARK_KINDS: Final[tuple[MarkKind, ...]] = ("fault", "refusal", "failure", "life")
@@ -59,6 +60,7 @@ FIGURE_TABLES: Final[Mapping[str, Mapping[str, pa.DataType]]] = {
         "kind": _TEXT, "start_ms": _MS, "ms": _MS, "rests": _TEXT, "partitions": _COUNT, "why": _TEXT, "who": _TEXTS,
         "text": _TEXT, "which": _TEXTS, "least_ms": _MS, "most_ms": _MS, "records": _COUNT, "badness": _MS,
     },
+    "pauses": {"first_ms": _MS, "last_ms": _MS, "starts_ms": _TIMES, "ends_ms": _TIMES},
     "states": {"state": _TEXT, "start_ms": _MS, "end_ms": _MS},
     "revocations": {"member": _TEXT, "took": _SPREAD},
     "changes": {"start_ms": _MS, "end_ms": _MS, "ms": _MS, "epoch": _COUNT, "reason": _TEXT},
@@ -199,7 +201,7 @@ def _cleaned(row: dict[str, Any]) -> dict[str, Any]:
     return {
         name: clean(cell)
         if isinstance(cell, str)
-        else [clean(text) for text in cell]
+        else [clean(each) if isinstance(each, str) else each for each in cell]
         if isinstance(cell, list)
         else cell
         for name, cell in row.items()
@@ -257,6 +259,13 @@ class _Group:
             yield self.group_id, "marks", {"ts_ms": mark.ts_ms, "who": mark.who, "kind": mark.kind, "text": mark.text}
 
 
+def finding_row(finding: Finding) -> dict[str, Any]:
+    """A row of the table of findings, and its group."""
+    rank, less = finding.badness
+    plain: dict[str, Any] = msgspec.to_builtins(finding)
+    return {**plain, "who": list(finding.who), "which": list(finding.which), "badness": -rank * _RANK - less}
+
+
 def _tables(timeline: Timeline, figures: Figures, more: Mapping[MarkKind, int]) -> Iterator[tuple[str, dict[str, Any]]]:
     """The rows of one group."""
     plain = msgspec.to_builtins
@@ -285,10 +294,16 @@ def _tables(timeline: Timeline, figures: Figures, more: Mapping[MarkKind, int]) 
         yield "rebalances", {**plain(each), "ms": each.ms, "at_least": each.at_least}
     changes_of_owner = handovers_of(timeline)
     for finding in findings_of(timeline, figures, changes_of_owner):
-        rank, less = finding.badness
+        yield "findings", finding_row(finding)
+    if timeline.pauses.last_ms:
         yield (
-            "findings",
-            {**plain(finding), "who": list(finding.who), "which": list(finding.which), "badness": -rank * _RANK - less},
+            "pauses",
+            {
+                "first_ms": timeline.pauses.first_ms,
+                "last_ms": timeline.pauses.last_ms,
+                "starts_ms": [start_ms for start_ms, _ in timeline.pauses.spans],
+                "ends_ms": [end_ms for _, end_ms in timeline.pauses.spans],
+            },
         )
     for state in timeline.states:
         yield "states", {"state": state.text, "start_ms": state.start_ms, "end_ms": state.end_ms}

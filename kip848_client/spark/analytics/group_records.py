@@ -39,6 +39,7 @@ from kip848_client.spark.analytics.event_rows import ArrowRows
 from kip848_client.spark.session.arrow_map import map_in_arrow
 from kip848_client.spark.session.folder import Folder
 from kip848_client.tools.recorder import RawRecord, Recorder
+from kip848_client.tools.report.pauses import PauseTracker
 from kip848_client.tools.report.sampling import SampledCommits, rhythm_fields
 from kip848_client.tools.report.summary import Table
 
@@ -349,6 +350,9 @@ class _Partition:
         self._commits: Counter[tuple[str, int]] = Counter()
         self._offsets: Counter[tuple[str, int]] = Counter()
         self._last_commit: tuple[str, int] | None = None
+        self._pauses: dict[str, PauseTracker] = {}
+        self._commit: tuple[str, int, dict[str, JsonValue]] | None = None
+        """Group, time and offsets of the commit that is being read."""
         self._rhythms: dict[str, dict[bytes, SampledCommits[bytes]]] = {}
         self._leader_epochs: dict[str, int] = {}
         self._told: dict[str, SampledCommits[bytes]] = {}
@@ -371,7 +375,7 @@ class _Partition:
         if record_type in _OFFSET_TYPES:
             assert key is not None
             if value is not None:
-                self._commit(record, key, value)
+                self._committed(record, key, value)
             elif self._has_moved(record, key):
                 self._keep(self._recorder.add(record))
             return
@@ -388,6 +392,8 @@ class _Partition:
     def finish(self) -> None:
         """The records of this run are all there."""
         self._keep(self._recorder.finish())
+        self._note_commit()
+        self._keep(self._summed())
         add = self._rows.add
         for order, (key, (ts_ms, value)) in enumerate(self._latest.items()):
             leader_epoch = self._leader_epochs.get(_group_of(key))
@@ -400,6 +406,21 @@ class _Partition:
         for reason, count in self._recorder.counts.skipped.items():
             add("left_out", None, self.number, None, None, None, None, reason, count, None)
 
+    def _summed(self) -> Iterator[JournalEvent]:
+        """What the commits of this run say beyond those that are events."""
+        for group_id, tracker in self._pauses.items():
+            found = tracker.finish()
+            if found.last_ms:
+                spans: list[JsonValue] = [list(span) for span in found.spans]
+                fields: dict[str, JsonValue] = {"first_ms": found.first_ms, "last_ms": found.last_ms, "pauses": spans}
+                yield JournalEvent(
+                    ts_ms=int(found.last_ms),
+                    source="coordinator",
+                    event="commits_summed",
+                    group_id=group_id,
+                    fields=fields,
+                )
+
     def _has_moved(self, record: RawRecord, key: bytes) -> bool:
         """Whether another coordinator wrote it than the group's last record."""
         group_id = _group_of(key)
@@ -408,7 +429,7 @@ class _Partition:
         self._leader_epochs[group_id] = record.leader_epoch
         return True
 
-    def _commit(self, record: RawRecord, key: bytes, value: bytes) -> None:
+    def _committed(self, record: RawRecord, key: bytes, value: bytes) -> None:
         """A commit of several partitions is several records of one time."""
         ts_ms = record.timestamp_ms
         group_id = _group_of(key)
@@ -421,11 +442,23 @@ class _Partition:
         is_event = rhythm is None or rhythm.add(ts_ms, value, value[_OFFSET])
         if self._has_moved(record, key) or is_event:
             self._keep(self._recorder.add(record))
+        if not self._is_silent:
+            if self._commit is None or self._commit[:2] != (group_id, ts_ms):
+                self._note_commit()
+                self._commit = group_id, ts_ms, {}
+            self._commit[2][_partition_of(key)] = int.from_bytes(value[_OFFSET], "big", signed=True)
         place = group_id, ts_ms - ts_ms % _MINUTE_MS
         self._offsets[place] += 1
         if (group_id, ts_ms) != self._last_commit:
             self._last_commit = group_id, ts_ms
             self._commits[place] += 1
+
+    def _note_commit(self) -> None:
+        """The commit that was read is complete. Groups without members commit when they like."""
+        if self._commit is not None and self._recorder.members_of(self._commit[0]):
+            group_id, ts_ms, offsets = self._commit
+            self._pauses.setdefault(group_id, PauseTracker()).committed(offsets, float(ts_ms))
+        self._commit = None
 
     def _tell_last_commits(self, group_id: str) -> None:
         rhythms = self._rhythms.pop(group_id, None)

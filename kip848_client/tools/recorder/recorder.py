@@ -135,7 +135,7 @@ class Recorder:
         if before == leader_epoch:
             return
         self._leader_epochs[group_id] = leader_epoch
-        if before is not None and self._members_of(group_id):
+        if before is not None and self.members_of(group_id):
             fields = {"leader_epoch": leader_epoch}
             yield from self._render(
                 iter((GroupEvent(event="coordinator_moved", group_id=group_id, fields=fields),)), ts_ms
@@ -172,6 +172,11 @@ class Recorder:
         """``consumer``, ``classic``, ``share`` or ``streams``; a group that has only committed is ``classic``."""
         other = self._others.get(group_id)
         return self._protocol_of(group_id) or (other.kind if other else "classic")
+
+    def members_of(self, group_id: str) -> frozenset[str]:
+        """The members of a consumer or classic group now."""
+        group = self._consumer.get(group_id) or self._classic.get(group_id)
+        return frozenset() if group is None else group.member_ids
 
     def name_of(self, topic_id: UUID) -> str | None:
         """Name of a topic id, from the cluster or from committed offsets."""
@@ -235,9 +240,9 @@ class Recorder:
             yield from self._replay(decision)
             return
         group_id = decision.group_id
-        before = self._protocol_of(group_id), self._members_of(group_id)
+        before = self._protocol_of(group_id), self.members_of(group_id)
         events = list(self._replay(decision))
-        after = self._protocol_of(group_id), self._members_of(group_id)
+        after = self._protocol_of(group_id), self.members_of(group_id)
         if before[0] is None or after[0] is None or before[0] == after[0]:
             yield from events
             return
@@ -254,10 +259,6 @@ class Recorder:
         if group_id in self._consumer:
             return "consumer"
         return "classic" if group_id in self._classic else None
-
-    def _members_of(self, group_id: str) -> frozenset[str]:
-        group = self._consumer.get(group_id) or self._classic.get(group_id)
-        return frozenset() if group is None else group.member_ids
 
     def _replay(self, decision: _Decision) -> Iterator[JournalEvent]:
         group_id, ts_ms = decision.group_id, decision.timestamp_ms

@@ -16,7 +16,7 @@ from kip848_client.journal import JournalEvent, JsonValue
 from kip848_client.tools.report.changes import ChangeTracker
 from kip848_client.tools.report.lives import Arrival, LifeTracker, Rhythm
 from kip848_client.tools.report.names import MemberNames
-from kip848_client.tools.report.pauses import PauseTracker
+from kip848_client.tools.report.pauses import Pauses, PauseTracker, joined
 from kip848_client.tools.report.timeline import (
     CommitEnd,
     CommitKey,
@@ -174,6 +174,7 @@ class LaneBuilder:
         self._unread = CommitTracker()
         self._lives = LifeTracker()
         self._pauses = PauseTracker()
+        self._summed: list[Pauses] = []
         self._is_classic = False
         self._generation_ms = 0.0
         self._revoking_since: dict[str, float] = {}
@@ -227,7 +228,7 @@ class LaneBuilder:
             changes=list(self._changes.finish()),
             bounds=self._unread.bounds,
             lives=self._lives.finish(),
-            pauses=self._pauses.finish(),
+            pauses=joined([self._pauses.finish(), *self._summed]),
             writers=frozenset(self._writers),
             coordinated=self._inferred is None,
         )
@@ -463,6 +464,17 @@ class LaneBuilder:
         if not event.fields.get("sampled"):
             self._commit_ended(event, who, at_ms)
 
+    def _commits_summed(self, event: JournalEvent, who: str, at_ms: float) -> None:
+        """What is known of the commits that are not in the log."""
+        del who, at_ms
+        pauses = event.fields.get("pauses")
+        spans = [
+            (_number(each[0]), _number(each[1]))
+            for each in (pauses if isinstance(pauses, list) else ())
+            if isinstance(each, list) and len(each) == 2
+        ]
+        self._summed.append(Pauses(_number(event.fields.get("first_ms")), _number(event.fields.get("last_ms")), spans))
+
     def _commit_failed(self, event: JournalEvent, who: str, at_ms: float) -> None:
         """Count the commit and mark it."""
         self._commit_ended(event, who, at_ms)
@@ -556,6 +568,7 @@ HANDLERS: Final[Mapping[str, Callable[[LaneBuilder, JournalEvent, str, float], N
     "commit_failed": LaneBuilder._commit_failed,
     "offsets_committed": LaneBuilder._commit_accepted,
     "commit_refused": LaneBuilder._commit_failed,
+    "commits_summed": LaneBuilder._commits_summed,
 }
 """Event -> the function that draws it. Others say only that their member is there."""
 

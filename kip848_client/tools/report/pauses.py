@@ -35,6 +35,15 @@ class Pauses(msgspec.Struct, frozen=True):
     spans: Sequence[tuple[float, float]] = ()
 
 
+def joined(several: Sequence[Pauses]) -> Pauses:
+    """What is known of the commits of one group in times one after the other."""
+    known = [each for each in several if each.last_ms]
+    if not known:
+        return Pauses()
+    spans = sorted(span for each in known for span in each.spans)
+    return Pauses(min(each.first_ms for each in known), max(each.last_ms for each in known), spans)
+
+
 class PauseTracker:
     """Finds the pauses of one group, from its commits in order of time."""
 
