@@ -65,6 +65,7 @@ class KafkaBroker:
             each gets a free loopback port, see `endpoint`.
         format_arguments: more arguments of `StorageTool format`, for example `("--add-scram", "SCRAM-SHA-256=[...]")`.
         version: of the broker; by default `kafka_version`.
+        jvm_options: more options of its Java machine.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class KafkaBroker:
         listeners: Mapping[str, str] | None = None,
         format_arguments: Sequence[str] = (),
         version: str | None = None,
+        jvm_options: Sequence[str] = (),
     ) -> None:
         self.version = version or kafka_version()
         self.start_duration_s = 0.0
@@ -83,6 +85,7 @@ class KafkaBroker:
         self._properties: Final = dict(properties or {})
         self._protocols: Final = {"CONTROLLER": "PLAINTEXT", "PLAINTEXT": "PLAINTEXT", **(listeners or {})}
         self._format_arguments: Final = tuple(format_arguments)
+        self._jvm_options: Final = tuple(jvm_options)
         self._folder: Final = Path(tempfile.mkdtemp(prefix="kip848-kafka-"))
         self._ports: dict[str, int] = {}
         self._process: subprocess.Popen[bytes] | None = None
@@ -331,7 +334,7 @@ class KafkaBroker:
         return None if errors == [0, 0] else f"FindCoordinator and OffsetFetch answer with error codes {errors}"
 
     def _java_call(self, main_class: str, *arguments: str) -> list[str]:
-        return [self._java, *JVM_OPTIONS, "-cp", f"{self._libs}/*", main_class, *arguments]
+        return [self._java, *JVM_OPTIONS, *self._jvm_options, "-cp", f"{self._libs}/*", main_class, *arguments]
 
     def _failure(self, what: str) -> KafkaBrokerError:
         return KafkaBrokerError(f"Kafka {self.version}: {what}; the end of its log:\n{self.log_tail()}")
