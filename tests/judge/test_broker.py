@@ -1,9 +1,8 @@
-"""Judging a broker: ours keeps every rule, a planted fault is named by its rule, and nothing is left behind."""
+"""Judging a broker: ours keeps every rule, on one node and on three, and nothing is left behind."""
 
 from __future__ import annotations
 
 import json
-from typing import Final
 
 import pytest
 
@@ -12,27 +11,8 @@ from kip848_client.cli import main
 from kip848_client.errors import Kip848Error
 from kip848_client.testing.judge.broker.conversations import STORIES
 from kip848_client.testing.judge.broker.judge import judge_broker
-from kip848_client.testing.judge.broker.story import Story
-from kip848_client.testing.judge.rulebook import rulebook
-from kip848_client.testing.judge.verdicts import Outcome, Report
-
-SETTINGS: Final = {
-    "group.consumer.heartbeat.interval.ms": 100,
-    "group.consumer.session.timeout.ms": 60_000,
-    "group.share.heartbeat.interval.ms": 100,
-}
-HELD_UP: Final = "this machine was held up"
-"""A member may be removed while the machine of a test stands still: then the rules about time cannot be tried."""
-
-
-def chapter_of(rule: int) -> tuple[Story, ...]:
-    """All stories of the chapter of *rule*."""
-    chapter = rulebook()[rule].chapter
-    return tuple(story for story in STORIES if rulebook()[story.rule].chapter == chapter)
-
-
-def differing(report: Report) -> list[str]:
-    return [f"{one.rule.name}: {one.asked}: {one.expected}, not {one.seen}" for one in report.of(Outcome.DIFFERS)]
+from kip848_client.testing.judge.verdicts import Outcome
+from tests.judge.arrange import HELD_UP, SETTINGS, chapter_of, differing
 
 
 def test_our_broker_keeps_every_rule() -> None:
@@ -122,11 +102,8 @@ def test_the_command_judges_some_rules(capsys: pytest.CaptureFixture[str]) -> No
 
     told = json.loads(capsys.readouterr().out)
     assert status == 0
-    assert [(one["rule"], one["outcome"]) for one in told["verdicts"]] == [
-        (400, "holds"),
-        (441, "holds"),
-        (442, "holds"),
-    ]
+    assert {400, 441, 442} <= {one["rule"] for one in told["verdicts"]} < {story.rule for story in STORIES}
+    assert {one["outcome"] for one in told["verdicts"]} == {"holds"}
 
 
 @pytest.mark.parametrize(

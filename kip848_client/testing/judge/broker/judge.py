@@ -18,7 +18,7 @@ from kip848_client.testing.judge.broker.conversations import STORIES
 from kip848_client.testing.judge.broker.messages import Json
 from kip848_client.testing.judge.broker.side import GROUP_RESOURCE, Shared, Side, rows, wait_until
 from kip848_client.testing.judge.broker.steps import Epoch, Heartbeat, Owned
-from kip848_client.testing.judge.broker.story import Story
+from kip848_client.testing.judge.broker.story import DESCRIBING, Story
 from kip848_client.testing.judge.broker.trial import (
     TOPICS,
     Difference,
@@ -44,8 +44,9 @@ _SETTINGS: Final = (
     ("consumer.assignor.offload.enable", "false"),
     ("share.assignment.interval.ms", "0"),
     ("share.assignor.offload.enable", "false"),
+    ("share.auto.offset.reset", "earliest"),
 )
-"""So that targets are computed at once, where a broker can be told so. Others have time."""
+"""So that targets are computed at once, where a broker can be told so, and no record is missed. Others have time."""
 _DELETE: Final = 1
 _SESSION: Final = "consumer.session.timeout.ms"
 _SHORT_SESSION_MS: Final = 6_000
@@ -90,7 +91,12 @@ def judge_broker(
     began = time.monotonic()
     premises = Premises(address, patience_ms=patience_ms)
     try:
-        premises.prepare(stories)
+        try:
+            premises.prepare(stories)
+        except TimeoutError as error:
+            raise Kip848Error(f"the broker at {address} is not ready: {error}") from error
+        except (OSError, EOFError) as error:
+            raise Kip848Error(f"the connection to {address} ended while topics were made: {error}") from error
         ended = _hold(premises, stories, restart, expected or {})
     finally:
         left = premises.clear()
@@ -107,18 +113,26 @@ def _hold(
     restart: Callable[[], None] | None,
     expected: Mapping[int, Sequence[Expected]],
 ) -> list[Outcomes]:
-    """All conversations at once, the long ones first; then those in which the broker is restarted."""
+    """All conversations; those in which topics change one by one, and those in which the broker is restarted last.
+
+    A change of a topic may move the epochs of all groups, with some brokers.
+    """
     ended: dict[int, Outcomes] = {}
-    order = sorted(range(len(stories)), key=lambda index: not stories[index].waits)
 
     def hold(index: int) -> None:
-        story = stories[index]
-        if story.restarts:
-            return
-        ended[index] = premises.hold(index, story, expected.get(index))
+        ended[index] = premises.hold(index, stories[index], expected.get(index))
 
+    numbers = [index for index, story in enumerate(stories) if not story.restarts]
+    for index in numbers:
+        if stories[index].rule == DESCRIBING:
+            hold(index)
+            premises.describes = premises.describes and not (ended[index].difference or ended[index].why)
+    for index in numbers:
+        if stories[index].makes_topics:
+            hold(index)
+    left = sorted((index for index in numbers if index not in ended), key=lambda index: not stories[index].waits)
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="kip848-judge") as pool:
-        list(pool.map(hold, order))
+        list(pool.map(hold, left))
     restarting = [index for index, story in enumerate(stories) if story.restarts]
     if restarting:
         ended |= premises.restart(restart, {index: stories[index] for index in restarting}, expected)
@@ -178,6 +192,8 @@ class Premises:
         self._shared = Shared()
         self._pace = Pace()
         self._configured: set[str] = set()
+        self.describes = True
+        """Whether descriptions are as they should be."""
         self._timed: list[str] = []
         self._session_known = False
         self._session_ms = 45_000
@@ -244,6 +260,7 @@ class Premises:
             shared=shared,
             versions=self._versions,
             finds_coordinators=True,
+            settle_timeout_s=START_S,
         )
         with self._lock:
             self._sides.append(side)
@@ -328,7 +345,11 @@ class Premises:
         """Change a setting of groups, or remove it; whether the broker took it."""
         config = {"name": name, "config_operation": _DELETE if value is None else 0, "value": value}
         resources = [{"resource_type": GROUP_RESOURCE, "resource_name": group, "configs": [config]} for group in groups]
-        answer = side.ask("incremental_alter_configs", 1, {"resources": resources})
+        try:
+            answer = side.ask("incremental_alter_configs", 1, {"resources": resources})
+        except (OSError, EOFError, Kip848Error):
+            side.drop_connections()
+            return False
         return not any(row["error_code"] for row in rows(answer["responses"]))
 
     # --- conversations
@@ -395,6 +416,8 @@ class Premises:
 
     def _why_not(self, story: Story) -> str:
         for key, version in apis_of(story):
+            if key == ApiKey.CONSUMER_GROUP_DESCRIBE and not self.describes and not story.waits:
+                continue
             name = message_pair(key).request.__name__.removesuffix("Request")
             if key not in self._versions:
                 return f"the broker does not offer {name}"
@@ -404,7 +427,8 @@ class Premises:
 
     def _trial(self, index: int, story: Story, expected: Sequence[Expected] | None) -> Trial:
         side = self._side(f"{index}.", Shared() if story.makes_topics else self._shared)
-        return Trial(story, side, list(expected or expectations(story, self._pace)), self._pace)
+        known = list(expected or expectations(story, self._pace))
+        return Trial(story, side, known, self._pace, describes=self.describes)
 
     def _advance(self, trial: Trial, began: float) -> Outcomes:
         difference, why = None, ""

@@ -67,6 +67,7 @@ class Side:
         versions: highest version of each API that the broker serves; a request is sent in no higher one. Without it,
             requests are sent as they are.
         finds_coordinators: send requests about a group to its coordinator, as clients do, and not to *address*.
+        settle_timeout_s: how long the coordinator may take to hear of a topic or a setting.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class Side:
         shared: Shared | None = None,
         versions: Mapping[int, int] | None = None,
         finds_coordinators: bool = False,
+        settle_timeout_s: float = SETTLE_TIMEOUT_S,
     ) -> None:
         self.name: Final = name
         self.address: Final = address
@@ -94,6 +96,7 @@ class Side:
         self.prefix: Final = prefix
         self._versions: Final = versions or {}
         self._finds_coordinators: Final = finds_coordinators
+        self._settle_timeout_s: Final = settle_timeout_s
         self._coordinators: dict[str, str] = {}
         self._connections: dict[str, RawConnection] = {address: RawConnection(address, client_id="wire")}
         self._members: dict[tuple[str, str], MemberView] = {}
@@ -160,7 +163,7 @@ class Side:
             return group in self._coordinators
 
         if group not in self._coordinators:
-            wait_until(found, SETTLE_TIMEOUT_S, f"{self.name}: a coordinator of {group}")
+            wait_until(found, self._settle_timeout_s, f"{self.name}: a coordinator of {group}")
         return self._coordinators[group]
 
     def _leader(self, topic: str) -> str:
@@ -359,7 +362,7 @@ class Side:
             self.hear_heartbeat(PROBE_GROUP, "p", sent_epoch=view.epoch, answer=answer)
             return not answer["error_code"] and is_seen(answer)
 
-        wait_until(sees, SETTLE_TIMEOUT_S, f"{self.name}: the coordinator's view of a change")
+        wait_until(sees, self._settle_timeout_s, f"{self.name}: the coordinator's view of a change")
 
 
 def wait_until(is_true: Callable[[], object], timeout_s: float, what: str, *, every_s: float = 0.005) -> None:

@@ -37,6 +37,7 @@ class Epoch(enum.StrEnum):
     PREVIOUS = "previous"
     """The one that it was told before."""
     BELOW = "current-1"
+    LONG_AGO = "current-2"
     ABOVE = "current+1"
     JOIN = "0"
     LEAVE = "-1"
@@ -378,8 +379,9 @@ def find_epoch(epoch: Epoch, view: MemberView, *, offset: int) -> int:
             return view.epoch_before
         case Epoch.ABOVE:
             return view.epoch + 1 if view.epoch > 0 else 1 + offset
-        case Epoch.BELOW:
-            below = view.epoch - 1 if view.epoch <= 0 else view.epoch - offset - 1
+        case Epoch.BELOW | Epoch.LONG_AGO:
+            less = 1 if epoch is Epoch.BELOW else 2
+            below = view.epoch - less if view.epoch <= 0 else view.epoch - offset - less
             return below + offset if below > 0 else below
         case Epoch.JOIN | Epoch.LEAVE | Epoch.AWAY | Epoch.INVALID:
             return int(epoch)

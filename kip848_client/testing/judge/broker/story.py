@@ -26,6 +26,8 @@ Request: TypeAlias = (
 )
 JOINING: Final = 400
 """The rule about an ordinary join: nearly no other can be tried on a broker that breaks it."""
+DESCRIBING: Final = 475
+"""The rule about descriptions. Where it does not hold, other conversations do not look at any."""
 
 
 class Await(msgspec.Struct, frozen=True):
@@ -82,17 +84,19 @@ class Story(msgspec.Struct, frozen=True):
         rule: its number in docs/protocol.md.
         steps: what is said. Whatever is answered must be answered as by the reference.
         needs: rules without which this one cannot be tried.
-        exact: each answer must be the reference's as a whole. Otherwise a member may get its target some heartbeats
-            later, and be told its assignment once more.
+        exact: at so many steps at the end, an answer must be the reference's as a whole. Elsewhere a member may get its
+            target some heartbeats later, and be told its assignment once more.
         sizes: compare how many partitions members have, and not which.
+        epochs: compare the epochs of the group and its members.
         older: what else is right.
     """
 
     rule: int
     steps: tuple[Step, ...]
     needs: tuple[int, ...] = (JOINING,)
-    exact: bool = False
+    exact: int = 0
     sizes: bool = False
+    epochs: bool = True
     older: tuple[Older, ...] = ()
 
     @property

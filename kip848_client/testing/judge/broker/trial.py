@@ -22,7 +22,7 @@ from kip848_client.testing.judge.broker.messages import Json
 from kip848_client.testing.judge.broker.share_steps import ShareFetch, ShareHeartbeat
 from kip848_client.testing.judge.broker.side import Shared, Side, rows
 from kip848_client.testing.judge.broker.steps import Ask, ChangeTopic, Commit, Heartbeat, line
-from kip848_client.testing.judge.broker.story import Await, Request, Restart, Story
+from kip848_client.testing.judge.broker.story import DESCRIBING, Await, Request, Restart, Story
 from kip848_client.testing.judge.verdicts import BROKER, Said
 from kip848_client.testing.judge.wording import Wording
 from kip848_client.wire.api_keys import ApiKey
@@ -39,6 +39,9 @@ PAUSE_S: Final = 0.02
 ATTEMPTS_MIN: Final = 10
 """So many times a broker is asked before it counts as late, however long this machine was held up."""
 _UNSAID: Final = ("error_message", "throttle_time_ms", "member_metadata", "member_assignment")
+_HEARTBEATS_OF_SHARES: Final = 3
+_OF_A_REFUSAL: Final = ("error_code", "group_id", "name", "topic_id", "partition_index")
+"""What counts where there is an error code; the rest has no meaning then."""
 _OF_A_TARGET: Final = ("member_epoch", "assignment")
 """What a broker that computes targets beside its coordinator tells with one of the next heartbeats."""
 
@@ -90,6 +93,8 @@ def expectations(story: Story, pace: Pace) -> list[Expected]:
     topics = {} if story.makes_topics else TOPICS
     with EmbeddedBroker(config=settings, clock=clock) as broker:
         ids = {topic: str(broker.topics.create(f"ref-topic.{topic}", count)) for topic, count in topics.items()}
+        if ApiKey.SHARE_FETCH in {key for key, _ in apis_of(story)}:
+            broker.groups.set_config("ref-group.g", {"share.auto.offset.reset": "earliest"})
         side = Side("reference", broker.bootstrap_servers, prefix="ref-group.", shared=Shared("ref-topic.", ids))
         try:
             return [_expected(step, side, broker, pace, story) for step in story.steps]
@@ -122,6 +127,9 @@ def _expected(step: object, side: Side, broker: EmbeddedBroker, pace: Pace, stor
 
 def _answered(step: Request, side: Side, story: Story) -> Expected:
     answer = shaped(step, side, ask(step, side), story)
+    if isinstance(step, ShareHeartbeat) and side.view(step.group, step.member).epoch > 0:
+        for _ in range(_HEARTBEATS_OF_SHARES):  # the state of partitions is made beside the coordinator
+            ask(ShareHeartbeat(step.member, group=step.group), side)
     return Expected(answer, view_of(step, side, story))
 
 
@@ -140,9 +148,17 @@ def shaped(step: Request, side: Side, answer: dict[str, Json], story: Story) -> 
     assert isinstance(found, dict)
     if isinstance(step, Ask) and step.api == "list_groups":
         found["groups"] = [row for row in rows(found["groups"]) if row["group_id"] in MINE]
-    if isinstance(step, ShareHeartbeat) or (isinstance(step, Ask) and step.api == "share_group_describe"):
-        found = _without_epochs(found)  # they also move when the state of a partition is made, some time later
-    return _reduced(found, sizes=story.sizes)  # type: ignore[return-value]
+    found = _reduced(found, sizes=story.sizes)
+    if not _counts_epochs(step, story):
+        found = _without_epochs(found)
+    assert isinstance(found, dict)
+    return found
+
+
+def _counts_epochs(step: Request, story: Story) -> bool:
+    """Those of share groups also move when the state of a partition is made, some time later."""
+    of_shares = isinstance(step, ShareHeartbeat) or (isinstance(step, Ask) and step.api == "share_group_describe")
+    return story.epochs and not of_shares
 
 
 def view_of(step: Request, side: Side, story: Story) -> Json:
@@ -151,7 +167,7 @@ def view_of(step: Request, side: Side, story: Story) -> Json:
         return None
     view = side.view(step.group, step.member)
     epoch = view.epoch - side.epoch_offset.get(step.group, 0) if view.epoch > 0 else view.epoch
-    if isinstance(step, ShareHeartbeat):
+    if not _counts_epochs(step, story):
         epoch = min(epoch, 1)
     assigned: dict[str, Json] = {}
     for topic, numbers in view.assigned.items():
@@ -172,8 +188,14 @@ def _without_epochs(value: Json) -> Any:
 
 def _reduced(value: Json, *, sizes: bool) -> Json:
     """Without texts, which are each broker's own, and if asked for with numbers in place of lists of partitions."""
+    if value is None:
+        return ""  # no text, and an empty one, say the same
     if isinstance(value, dict):
         kept = {name: item for name, item in value.items() if name not in _UNSAID}
+        if value.get("member_epoch") in (-1, -2):
+            kept.pop("heartbeat_interval_ms", None)  # who leaves has no use for it
+        if value.get("error_code"):
+            kept = {name: item for name, item in kept.items() if name in _OF_A_REFUSAL}
         return {name: _reduced(item, sizes=sizes) for name, item in kept.items()}
     if not isinstance(value, list):
         return value
@@ -185,18 +207,24 @@ def _reduced(value: Json, *, sizes: bool) -> Json:
 class Trial:
     """One story on the broker that is judged.
 
+    Args:
+        describes: look at descriptions of groups.
+
     Attributes:
         exchange: what was said so far.
         notes: what a reader should know although the rule holds.
     """
 
-    def __init__(self, story: Story, side: Side, expected: list[Expected], pace: Pace) -> None:
+    def __init__(
+        self, story: Story, side: Side, expected: list[Expected], pace: Pace, *, describes: bool = True
+    ) -> None:
         self.story: Final = story
         self.side: Final = side
         self.exchange: list[Said] = []
         self.notes: list[str] = []
         self._expected: Final = expected
         self._pace: Final = pace
+        self._describes: Final = describes or story.rule == DESCRIBING
         self._at = 0
         self._sent_at = 0.0
         self._beat_at = 0.0
@@ -219,6 +247,8 @@ class Trial:
                 case Restart():
                     self.exchange.append(Said(BROKER, BROKER, "is restarted"))
                     return None
+                case Ask(api="consumer_group_describe") if not self._describes:
+                    continue
                 case ChangeTopic():
                     found = self._change(step, expected)
                 case Await():
@@ -247,15 +277,18 @@ class Trial:
     def _ask(self, step: Request, expected: Expected) -> Difference | None:
         seen = self._told(step, expected)
         differences = self._differences(expected.answer, seen)
-        if not differences or self._is_older(differences, seen):
+        if isinstance(step, Heartbeat) and step.regex and not (seen["error_code"] or expected.answer["error_code"]):
+            return None  # how soon a pattern is matched is not said
+        is_given_all = not isinstance(step, ShareHeartbeat) or view_of(step, self.side, self.story) == expected.view
+        if (not differences and is_given_all) or self._is_older(differences, seen):
             return None
         deadline = time.monotonic() + self._pace.patience_ms / 1000
-        if self.story.exact:
+        if self._at > len(self.story.steps) - self.story.exact:
             return self._difference(self._words_of(step), expected.answer, seen)
         match step:
             case Heartbeat() | ShareHeartbeat():
                 return self._settle(step, expected, seen, deadline)
-            case ShareFetch(said=()) if not seen["error_code"] and not expected.answer["error_code"]:
+            case ShareFetch(said=()) if not (seen["error_code"] or seen["acquired"] or expected.answer["error_code"]):
                 repeated: Request = step
             case Ask() if step.api != "delete_groups":
                 repeated = step
