@@ -6,6 +6,7 @@ frames, `stand_ins` replaces the addresses.
 
 from __future__ import annotations
 
+import itertools
 import socket
 from functools import partial
 from types import TracebackType
@@ -39,13 +40,14 @@ class FaultProxy:
 
     Args:
         bootstrap_servers: ``host:port`` of the cluster, several with commas between.
+        port: where the proxy stands in for the first of them; 0 takes a free one, as it does for all others.
 
     Attributes:
         faults: see `EmbeddedBroker.faults`; here ``node_id=`` says which broker a request goes to.
         requests: see `EmbeddedBroker.requests`.
 
     Raises:
-        ConfigError: no such address.
+        ConfigError: no such address; from `start`: the port is taken.
 
     Example::
 
@@ -54,7 +56,9 @@ class FaultProxy:
             run_my_service(proxy.bootstrap_servers)
     """
 
-    def __init__(self, bootstrap_servers: str) -> None:
+    def __init__(self, bootstrap_servers: str, *, port: int = 0) -> None:
+        self._port: Final = port
+        self._numbers: Final = itertools.count(1)
         self._bootstrap: Final = [_address(part) for part in bootstrap_servers.split(",")]
         self._config: Final = BrokerConfig()
         self._clock: Final = SystemClock()
@@ -82,8 +86,12 @@ class FaultProxy:
         thread = LoopThread("kip848-proxy")
         self._thread = thread
         self.faults._attach(thread.loop)
-        for address in self._bootstrap:
-            thread.call(partial(self._listen_for, address))
+        try:
+            for address in self._bootstrap:
+                thread.call(partial(self._listen_for, address))
+        except BaseException:
+            self.stop()
+            raise
         return self
 
     def stop(self) -> None:
@@ -154,14 +162,19 @@ class FaultProxy:
             encode=relay.encode,
             on_refused=lambda _: None,
             on_gone=relay.gone,
+            numbers=self._numbers,
         )
         # It listens from here on, and is served one turn of the loop later; no client is refused meanwhile.
-        listening = socket.create_server((_LOOPBACK, 0), backlog=512)
+        port = self._port if address == self._bootstrap[0] else 0
+        try:
+            listening = socket.create_server((_LOOPBACK, port), backlog=512)
+        except OSError as error:
+            raise ConfigError(f"the proxy cannot listen on {_LOOPBACK}:{port}: {error.strerror}") from error
         self._relays[address], self._servers[address] = relay, server
-        port: int = listening.getsockname()[1]
-        self._ports[address] = port
+        bound: int = listening.getsockname()[1]
+        self._ports[address] = bound
         thread.loop.create_task(server.start(listening))
-        return port
+        return bound
 
     def _fault_injected(self, context: RequestContext, _subject: Subject, action: Action) -> None:
         self.requests._faulted(context, str(action))
