@@ -133,7 +133,7 @@ class World:
     def wording(self) -> Wording:
         """Texts for messages. A topic keeps its name here after it was deleted."""
         self._topic_names.update({topic.topic_id: topic.name for topic in self.harness.image.topics})
-        return Wording(self._topic_names)
+        return Wording(self._topic_names.get)
 
     # --- doing
 

@@ -78,12 +78,12 @@ class Dispatcher:
         except (ProtocolError, UnsupportedVersionError) as error:
             raise ProtocolError(f"{api_name(api_key)} version {api_version} cannot be read: {error}") from error
         context = connection.begin(header, now_ms=self._broker.clock.now_ms(), node_id=connection.node_id)
-        refused = None
+        refused, sent = None, request
         if api.open_out is not None:
             opened = api.open_out(self._broker, request, context)
             request, refused = (request, opened) if isinstance(opened, Response) else (opened, None)
         self._broker.throttling.watch(request, context, connection, size_bytes=len(data))
-        self._requests._opened(context, request, size=len(data))
+        self._requests._opened(context, request, size=len(data), sent=sent)
         if refused is not None:
             context.reply(refused)
         elif not (self._faults._armed and self._is_faulty(api, request, context, connection)):

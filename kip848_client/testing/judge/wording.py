@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 from uuid import UUID
 
@@ -82,11 +82,11 @@ class Wording:
     """Texts for messages and facts.
 
     Args:
-        topic_names: topic id -> name of every topic that ever existed; another one is told by its id.
+        name_of: the name of a topic id; None if there never was one, and its id is told.
     """
 
-    def __init__(self, topic_names: Mapping[UUID, str]) -> None:
-        self._names: Final = topic_names
+    def __init__(self, name_of: Callable[[UUID], str | None]) -> None:
+        self._name_of: Final = name_of
 
     def message(self, message: object) -> str:
         """One line for a request or an answer."""
@@ -248,12 +248,12 @@ class Wording:
 
     def _mapped(self, partitions: Mapping[UUID, Iterable[int]]) -> str:
         names = [
-            f"{self._names.get(topic_id, topic_id)}-{index}" for topic_id, held in partitions.items() for index in held
+            f"{self._name_of(topic_id) or topic_id}-{index}" for topic_id, held in partitions.items() for index in held
         ]
         return ", ".join(sorted(names)) or "nothing"
 
     def _topic(self, topic: Any) -> str:
-        return getattr(topic, "name", "") or str(self._names.get(topic.topic_id, topic.topic_id))
+        return getattr(topic, "name", "") or self._name_of(topic.topic_id) or str(topic.topic_id)
 
 
 def _offsets(batch: AcknowledgementBatch | AcquiredRecords | ShareAcknowledgementBatch) -> str:

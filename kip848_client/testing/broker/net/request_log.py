@@ -10,7 +10,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from msgspec.structs import replace
 
@@ -36,6 +36,18 @@ _PARTITION_BYTES: Final = 16
 """Approximate memory of an entry, besides the bytes of its request."""
 
 
+class Watcher(Protocol):
+    """Is told of each request on the broker's thread, whether the log keeps it or not."""
+
+    def asked(self, context: RequestContext, request: Request[Response]) -> None:
+        """It was read, as the client sent it: a Fetch of a session has only what is new."""
+        ...
+
+    def answered(self, context: RequestContext, response: Response | None) -> None:
+        """Its answer is about to be written; None if it has none, or a fault takes it."""
+        ...
+
+
 class RequestLog:
     """The requests of one broker, over its restarts.
 
@@ -57,6 +69,7 @@ class RequestLog:
         self._changed: Final = threading.Condition()
         self._changes = 0
         self._waiting = 0
+        self._watchers: tuple[Watcher, ...] = ()
 
     # --- reading, from any thread
 
@@ -184,8 +197,29 @@ class RequestLog:
 
     # --- writing, on the broker's thread
 
-    def _opened(self, context: RequestContext, request: Request[Response], *, size: int) -> None:
-        """A request of *size* bytes was read."""
+    def _watch(self, watcher: Watcher) -> None:
+        """Tell *watcher* of every request from now on."""
+        self._watchers = (*self._watchers, watcher)
+
+    def _unwatch(self, watcher: Watcher) -> None:
+        """Tell it of no more."""
+        self._watchers = tuple(other for other in self._watchers if other is not watcher)
+
+    def _opened(
+        self,
+        context: RequestContext,
+        request: Request[Response],
+        *,
+        size: int,
+        sent: Request[Response] | None = None,
+    ) -> None:
+        """A request of *size* bytes was read.
+
+        Args:
+            sent: as the client sent it, if *request* is what it stands for.
+        """
+        for watcher in self._watchers:
+            watcher.asked(context, sent or request)
         if not self._entries_max:
             return
         kept = size
@@ -208,6 +242,8 @@ class RequestLog:
 
     def _answered(self, context: RequestContext, response: Response | None, *, size: int) -> None:
         """Its answer of *size* bytes was handed to the socket; None if nothing was sent."""
+        for watcher in self._watchers:
+            watcher.answered(context, response)
         entry = context.log_entry
         if not isinstance(entry, _Entry):
             return

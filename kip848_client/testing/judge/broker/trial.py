@@ -364,7 +364,7 @@ class Trial:
         sender = getattr(step, "member", None) or "operator"
         assert self.side.last is not None
         request, response = self.side.last
-        wording = Wording({UUID(topic_id): topic for topic, topic_id in self.side.topic_ids.items()})
+        wording = Wording({UUID(topic_id): topic for topic, topic_id in self.side.topic_ids.items()}.get)
         if not is_new:
             self.exchange.pop()
         else:
