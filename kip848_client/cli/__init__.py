@@ -37,7 +37,7 @@ COMMANDS: Final[dict[str, str]] = {
     "tools.commands.config": "check a file of properties: what is understood, and whether the login works",
     "tools.commands.consume": "print records: as a member of a group, or of any partitions, from and until any place",
     "tools.commands.groups": "list, describe, watch, export and delete groups; show lag, reset offsets",
-    "testing.commands.judge": "whether a broker keeps the rules of KIP-848, one by one",
+    "testing.commands.judge": "whether a broker, or a client, keeps the rules of KIP-848",
     "tools.commands.produce": "write records to a topic: arguments, lines or JSON",
     "tools.commands.report": "turn event logs into figures, a page or a picture: who read which partition when",
     "tools.commands.retries": "what waits in retry topics and dead letters, by error; replay, drop or move it",

@@ -49,6 +49,7 @@ from .faults.rules import select_apis as select_apis
 from .faults.subject import GROUP_APIS as GROUP_APIS
 from .faults.subject import HEARTBEAT_APIS as HEARTBEAT_APIS
 from .faults.subject import OpaqueRequest as OpaqueRequest
+from .judge.client.judging import ClientJudge as ClientJudge
 from .sdk_names import ApiKey as ApiKey
 from .sdk_names import ManualClock as ManualClock
 from .sdk_names import NamedPartition as NamedPartition

@@ -35,6 +35,17 @@ When a test fails that has an embedded broker as a fixture, of this name or any 
 fault rules and the last requests that it got. A fault rule that went wrong itself (a predicate that raises, an action
 that does not fit) fails the test at its end.
 
+`kip848_judge`
+    watches the clients of `kip848_broker`, of any language, and fails the test at the first rule of a member of a group
+    that one of them breaks, with the rule's number and what was said last::
+
+        def test_my_client_is_a_good_member(kip848_broker, kip848_judge):
+            kip848_broker.topics.create("orders", partitions=6)
+            with MyClient(kip848_broker.bootstrap_servers, group="billing", topic="orders"):
+                kip848_judge.play("fenced")
+
+    ``@pytest.mark.kip848_judge(ignore=["R72"])`` leaves rules out.
+
 `kip848_simulation`
     plays a scenario of ``kip848 simulate`` on a virtual clock, with your listener if you bring one, and fails the test
     if an invariant breaks::
@@ -63,6 +74,7 @@ if TYPE_CHECKING:
     from kip848_client.consumer.consumer import Consumer
     from kip848_client.testing.broker.broker import EmbeddedBroker
     from kip848_client.testing.faults import Rule
+    from kip848_client.testing.judge.client.judging import ClientJudge
     from kip848_client.testing.simulation import Report
 
 _REQUESTS_SHOWN = 40
@@ -80,6 +92,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
         "kip848_broker(topics={}, profile='default', config={}, nodes=1): arguments of the EmbeddedBroker of this test",
+    )
+    config.addinivalue_line(
+        "markers", "kip848_judge(ignore=()): rules of docs/protocol.md that kip848_judge leaves out, such as 'R72'"
     )
 
 
@@ -157,8 +172,11 @@ def pytest_runtest_makereport(
     """Show the requests to the brokers of a failed test."""
     report = yield
     module = sys.modules.get("kip848_client.testing.broker.broker")
+    judging = sys.modules.get("kip848_client.testing.judge.client.judging")
     if report.when == "call" and report.failed and module is not None:
         for name, value in getattr(item, "funcargs", {}).items():
+            if judging is not None and isinstance(value, judging.ClientJudge) and value.broken is not None:
+                report.sections.append((f"{name}: the first broken rule", judging.in_words(value.broken)))
             if isinstance(value, module.EmbeddedBroker):
                 report.sections.append((f"{name}: embedded broker", _story_of(value)))
     return report
@@ -174,6 +192,27 @@ def _story_of(broker: EmbeddedBroker) -> str:
             *map(str, requests[-_REQUESTS_SHOWN:]),
         ]
     )
+
+
+@pytest.fixture
+def kip848_judge(request: pytest.FixtureRequest, kip848_broker: EmbeddedBroker) -> Iterator[ClientJudge]:
+    """A `ClientJudge` of the clients of this test's broker; the test fails if one of them breaks a rule."""
+    from kip848_client.testing.judge.client.judging import ClientJudge
+
+    marker = request.node.get_closest_marker("kip848_judge")
+    with ClientJudge(kip848_broker, **(marker.kwargs if marker else {})) as judge:
+        yield judge
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
+    """Fail a test whose client broke a rule: here, and not when the fixture ends, so that it counts as failed."""
+    yield
+    module = sys.modules.get("kip848_client.testing.judge.client.judging")
+    if module is not None:
+        for value in getattr(item, "funcargs", {}).values():
+            if isinstance(value, module.ClientJudge) and (broken := value.broken) is not None:
+                pytest.fail(module.in_words(broken), pytrace=False)
 
 
 @pytest.fixture

@@ -1,8 +1,9 @@
-"""``kip848 judge``: whether a broker keeps the rules of KIP-848.
+"""``kip848 judge``: whether a broker, or a client, keeps the rules of KIP-848.
 
 ::
 
     kip848 judge broker --bootstrap 127.0.0.1:9092
+    kip848 judge client --topic orders:6 --scenario all -- ./my-client --bootstrap {bootstrap}
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from kip848_client.cli.shared.parser import declare_when_given
 
 _ACTIONS: Final = {
     "broker": "hold conversations with a broker, and say rule by rule whether it answers as Apache Kafka does",
+    "client": "run a client against a judged broker, and name the first rule of a member that it breaks",
 }
 """Action -> its line in the help. Each is the module `command` in its folder of `kip848_client.testing.judge`."""
 
