@@ -3,10 +3,12 @@
 ::
 
     python -m benchmarks share                    # needs Go
-    python -m benchmarks share --kafka --json-file out.json
+    python benchmarks/share.py --kafka --json-file out.json
+    python benchmarks/share.py --kafka --without-go
 
-One worker reads and accepts records of 100 bytes, with librdkafka and with franz-go, each in a process and a group of
-its own; interleaved rounds. Records a second count from the first record to the last, or to the end of `LIMIT_S`.
+One worker reads and accepts records of 100 bytes, with our ShareConsumer, with librdkafka's and with franz-go, each in
+a process and a group of its own; interleaved rounds. Records a second count from the first record to the last, or to
+the end of `LIMIT_S`.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from broker import PARTITIONS, RECORD, Side, embedded, kafka, kfake
 from confluent_kafka import Producer, ShareConsumer
 from report_file import as_text, keep
 
+from kip848_client import ShareConsumer as OurShareConsumer
 from kip848_client.testing.judge.broker.connection import RawConnection
 from kip848_client.wire.api_keys import ApiKey
 from tests.interop.kafka_broker import KafkaBroker
@@ -52,24 +55,25 @@ def read_from_the_first(address: str, group: str) -> None:
         connection.call(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource])
 
 
-def read(address: str, group: str, topic: str, records: int) -> None:
-    """Read with librdkafka; prints the records and the seconds."""
-    worker = ShareConsumer({"bootstrap.servers": address, "group.id": group, "log_level": 0})
+def read(client: str, address: str, group: str, topic: str, records: int) -> None:
+    """Read with a client; prints the records, the seconds, and the seconds of CPU."""
+    conf = {"bootstrap.servers": address, "group.id": group}
+    worker = OurShareConsumer(conf) if client == "kip848_client" else ShareConsumer({**conf, "log_level": 0})
     worker.subscribe([topic])
-    count, begun, ends = 0, 0.0, time.perf_counter() + LIMIT_S
+    count, begun, ends, cpu = 0, 0.0, time.perf_counter() + LIMIT_S, time.process_time()
     while count < records and time.perf_counter() < ends:
         found = len(worker.poll(0.5))
         begun = begun or (time.perf_counter() if found else 0.0)
         count += found
-    print(count, time.perf_counter() - begun)
+    print(count, time.perf_counter() - begun, time.process_time() - cpu)
     worker.close()
 
 
-def rate(command: Sequence[str]) -> float:
-    """Records a second of a reader."""
+def rate(command: Sequence[str]) -> tuple[float, float | None]:
+    """Records a second of a reader, and its CPU in microseconds a record if it tells that."""
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    count, seconds = map(float, done.stdout.split())
-    return count / seconds
+    count, seconds, *cpu = map(float, done.stdout.split())
+    return count / seconds, cpu[0] / count * 1e6 if cpu and count else None
 
 
 def main() -> None:
@@ -80,24 +84,26 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--records", type=int, default=200_000)
     parser.add_argument("--kafka", action="store_true", help="compare with Apache Kafka, too")
-    parser.add_argument("--read", nargs=4, help=argparse.SUPPRESS)
+    parser.add_argument("--without-go", action="store_true", help="only the two Python clients, without kfake")
+    parser.add_argument("--read", nargs=5, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.read:
-        address, group, topic, records = arguments.read
-        read(address, group, topic, int(records))
+        client, address, group, topic, records = arguments.read
+        read(client, address, group, topic, int(records))
         return
     if arguments.quick:
         arguments.rounds, arguments.records = 1, 20_000
     rates: dict[str, dict[str, list[float]]] = {}
+    cpus: dict[str, dict[str, list[float]]] = {}
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        for program in ("kfake", "share_reader"):
-            subprocess.run(["go", "build", "-o", folder, "."], cwd=HERE / program, check=True)
-        readers = {
-            "librdkafka": [sys.executable, __file__, "--read"],
-            "franz-go": [str(folder / "share_reader")],
-        }
-        sides: dict[str, Side] = {"embedded": embedded, "kfake": kfake(folder / "kfake_cluster")}
+        readers = {name: [sys.executable, __file__, "--read", name] for name in ("kip848_client", "librdkafka")}
+        sides: dict[str, Side] = {"embedded": embedded}
+        if not arguments.without_go:
+            for program in ("kfake", "share_reader"):
+                subprocess.run(["go", "build", "-o", folder, "."], cwd=HERE / program, check=True)
+            readers["franz-go"] = [str(folder / "share_reader")]
+            sides["kfake"] = kfake(folder / "kfake_cluster")
         if arguments.kafka:
             sides["kafka"] = kafka(stack.enter_context(KafkaBroker()))
         for number in range(arguments.rounds):
@@ -108,14 +114,22 @@ def main() -> None:
                     for name, command in readers.items():
                         group = f"{name}-{number}"
                         read_from_the_first(address, group)
-                        found = rate([*command, address, group, topic, str(arguments.records)])
+                        found, cpu = rate([*command, address, group, topic, str(arguments.records)])
                         rates.setdefault(name, {}).setdefault(side, []).append(found)
+                        if cpu is not None:
+                            cpus.setdefault(name, {}).setdefault(side, []).append(cpu)
             print(f"  round {number + 1}/{arguments.rounds} done", flush=True)
     medians = {name: {side: round(statistics.median(runs)) for side, runs in of.items()} for name, of in rates.items()}
     result: dict[str, Any] = {
         "benchmark": "share",
         "machine": {"python": platform.python_version(), "system": platform.system(), "processor": platform.machine()},
         "records_per_s": medians,
+        "cpu_us_per_record": {
+            name: {side: round(statistics.median(runs), 1) for side, runs in of.items()} for name, of in cpus.items()
+        },
+        "ours_beside_librdkafka": {
+            side: round(rate / medians["librdkafka"][side], 3) for side, rate in medians["kip848_client"].items()
+        },
     }
     print(as_text(result))
     keep(result, arguments)

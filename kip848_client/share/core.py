@@ -274,11 +274,9 @@ class ShareCore:
         """Accept what the last poll() returned and nobody has acknowledged; refused if its lock has ended meanwhile."""
         with self.host.lock:
             returned, self._returned = self._returned, {}
-            for held in returned:
-                if self.has(held):
-                    self.host.reader.acknowledge(held.partition, held.offset, AcknowledgeType.ACCEPT)
-                else:
-                    self.host.reader.too_late(held, AcknowledgeType.ACCEPT)
+            reader, word = self.host.reader, AcknowledgeType.ACCEPT
+            for held in reader.held.say_of_all(returned, int(word), now_ms=self.clock.now_ms()):
+                reader.too_late(held, word)
         if returned:
             self.host.wake()
 

@@ -568,6 +568,9 @@ def _varint(value: int) -> bytes:
 
 
 def _read_varint(data: bytes, position: int) -> tuple[int, int]:
+    byte = data[position]
+    if byte < 128:  # nearly all of them
+        return byte >> 1 ^ -(byte & 1), position + 1
     value, position = _read_raw_varint(data, position, _INT64_BYTES)
     return _unzigzag(value), position
 

@@ -79,13 +79,11 @@ class HeldRecords:
 
     def acquired(self, records: Iterable[AcquiredRecord]) -> list[AcquiredRecord]:
         """Take records of an answer. Returns older deliveries of them that the application has: they do not count."""
-        displaced = []
-        for held in records:
-            old = self._out.pop((held.partition, held.offset), None)
-            if old is not None:
-                displaced.append(old)
-            self._waiting.append(held)
-        return displaced
+        new = list(records)
+        self._waiting.extend(new)
+        if not self._out:
+            return []
+        return [old for held in new if (old := self._out.pop((held.partition, held.offset), None)) is not None]
 
     def gaps(self, node_id: int, partition: IdPartition, offsets: Iterable[int]) -> None:
         """Offsets of an answer that hold no record."""
@@ -94,10 +92,14 @@ class HeldRecords:
     def unsay(self, records: Iterable[AcquiredRecord]) -> dict[IdPartition, dict[int, int]]:
         """Take back what is to be said of older deliveries of *records*: the leader would take it for the new ones."""
         taken: dict[IdPartition, dict[int, int]] = {}
+        if not self._said:
+            return taken
         for held in records:
             word = self._said.get(held.node_id, {}).get(held.partition, {}).pop(held.offset, None)
             if word is not None:
                 taken.setdefault(held.partition, {})[held.offset] = word
+        if not taken:
+            return taken
         for node_id, said in list(self._said.items()):
             self._said[node_id] = {of: words for of, words in said.items() if words}
             if not self._said[node_id]:
@@ -140,6 +142,26 @@ class HeldRecords:
             del self._out[key]
         self._words(held.node_id, partition)[offset] = word
         return held
+
+    def say_of_all(self, records: Iterable[AcquiredRecord], word: int, *, now_ms: int) -> list[AcquiredRecord]:
+        """Say *word*, which ends their being out, about these records. Returns those that are not ours any more."""
+        late: list[AcquiredRecord] = []
+        words: dict[int, int] = {}
+        place: tuple[IdPartition, int] | None = None
+        for held in records:
+            offset = held.record.offset
+            key = (held.partition, offset)
+            known = self._out.pop(key, None)
+            if known is not held or held.lock_until_ms <= now_ms:
+                if known is not None:
+                    self._out[key] = known
+                late.append(held)
+                continue
+            if place is None or held.partition is not place[0] or held.node_id != place[1]:
+                place = (held.partition, held.node_id)
+                words = self._words(held.node_id, held.partition)
+            words[offset] = word
+        return late
 
     def say_of_waiting(self, word: int, *, node_id: int | None = None) -> None:
         """Say *word* about all that was not handed out, or only about what was acquired from one leader."""

@@ -133,12 +133,13 @@ class ShareSession:
 def ranges_of(words: Mapping[int, int]) -> Sequence[SaidRange]:
     """Offsets in a row of which the same is said, as one range each."""
     found: list[SaidRange] = []
-    for offset in sorted(words):
-        word = words[offset]
-        if found and found[-1].last == offset - 1 and found[-1].said == word:
-            found[-1] = found[-1]._replace(last=offset)
-        else:
-            found.append(SaidRange(offset, offset, word))
+    offsets = sorted(words)
+    begin = 0
+    for number, offset in enumerate(offsets, 1):
+        following = offsets[number] if number < len(offsets) else None
+        if following != offset + 1 or words[following] != words[offset]:
+            found.append(SaidRange(offsets[begin], offset, words[offset]))
+            begin = number
     return found
 
 
