@@ -20,6 +20,7 @@ from kip848_client.tools.page.analysis import timeline_of, what_went_wrong
 from kip848_client.tools.page.follower import Board, Following, PageFollower
 from kip848_client.tools.page.server import PageServer
 from kip848_client.tools.page.situation import Level, Situation
+from kip848_client.tools.page.web import Page
 from kip848_client.tools.watching.groups_follower import now_ms
 from tests.recorder.test_command import member, settle
 from tests.support.waiting import wait_until
@@ -239,6 +240,25 @@ def test_the_page_and_its_metrics_are_served(broker: EmbeddedBroker, one: Consum
         (lanes,) = drawn["timelines"]
         assert [lane["partition"] for lane in lanes["partitions"]] == [f"orders-{index}" for index in range(4)]
         assert "<script>" in get("/report/billing"), "the page of a report needs nothing else"
+
+
+def test_a_period_that_ends_in_an_outage_tells_of_it(broker: EmbeddedBroker, one: Consumer, tmp_path: Path) -> None:
+    """A link to the minute in which it began would otherwise show that nothing was wrong."""
+    produce(broker, 40)
+    with follower(broker, tmp_path / "groups.sqlite") as following:
+        board = following.board
+        board.follower, board.lock = following, following.lock
+        following.catch_up()
+        one.close()
+        wait_until(lambda: (now := row(following)) is not None and now.level == Level.STANDING)
+        following.turn()
+        (begin,) = (each for each in board.rows() if each.since_ms is not None)
+        assert begin.since_ms is not None
+        wait_until(lambda: now_ms() > (begin.since_ms or 0) + 50)
+        drawn = Page(board).draw("billing", begin.since_ms - 1_000, begin.since_ms + 10, is_now=False)
+        assert drawn is not None
+        (found,) = drawn["findings"]
+        assert (found.kind, found.start_ms, found.records) == ("outage", begin.since_ms, 40)
 
 
 @pytest.mark.parametrize(

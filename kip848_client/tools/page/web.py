@@ -33,7 +33,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from kip848_client.common.json_text import to_json
 from kip848_client.common.plain_text import printable
 from kip848_client.config.security import is_loopback
-from kip848_client.tools.page.analysis import clipped, outage_now, timeline_of, within
+from kip848_client.tools.page.analysis import OF_NOW, clipped, outage_now, timeline_of, within
 from kip848_client.tools.page.follower import Board, PageFollower
 from kip848_client.tools.page.situation import lags
 from kip848_client.tools.report.findings import findings_of, worst_first
@@ -47,6 +47,7 @@ _ALIVE_EVERY_S: Final = 10.0
 _PERIOD_MAX_MS: Final = 31 * 24 * 3_600_000
 _HOUR_MS: Final = 3_600_000
 _SHOWN_MS_MIN: Final = 60_000
+_AFTER_MS: Final = 3_600_000
 _PLACES_MAX: Final = 5_000
 _MEMBERS_MAX: Final = 2_000
 _REBALANCES_SHOWN: Final = 50
@@ -336,38 +337,45 @@ class Page:
 
     async def _timeline(self, request: Request) -> Response:
         """The lanes of a group in a period, and what went wrong in it."""
-        drawn = await self._draw(request)
+        drawn = await self._drawn(request)
         return _json({"v": 1, "now_ms": now_ms(), **drawn})
 
     async def _report(self, request: Request) -> Response:
         """The same as one page that needs nothing else."""
-        drawn = await self._draw(request, as_page=True)
+        drawn = await self._drawn(request, as_page=True)
         group_id = _group_of(request)
         name = "".join(each if each.isascii() and (each.isalnum() or each in "-_.") else "_" for each in group_id)
         return HTMLResponse(
             drawn["page"], headers={"Content-Disposition": f'attachment; filename="{name[:80] or "group"}.html"'}
         )
 
-    async def _draw(self, request: Request, *, as_page: bool = False) -> dict[str, Any]:
+    async def _drawn(self, request: Request, *, as_page: bool = False) -> dict[str, Any]:
         group_id = _group_of(request)
         from_ms, to_ms, is_now = _period(request.query_params)
         async with self._drawing:
-            drawn = await run_in_threadpool(
-                self._make_timeline, group_id, from_ms, to_ms, is_now=is_now, as_page=as_page
-            )
+            drawn = await run_in_threadpool(self.draw, group_id, from_ms, to_ms, is_now=is_now, as_page=as_page)
         if drawn is None:
             raise HTTPException(404, f"nothing is known of {printable(group_id)!r} in that time")
         return drawn
 
-    def _make_timeline(
-        self, group_id: str, from_ms: int, to_ms: int, *, is_now: bool, as_page: bool
+    def draw(
+        self, group_id: str, from_ms: int, to_ms: int, *, is_now: bool, as_page: bool = False
     ) -> dict[str, Any] | None:
+        """The lanes of a group in a period, and what went wrong in it; None if nothing is known of it.
+
+        Raises:
+            HTTPException: the history is not open.
+        """
         follower = self._board.follower
         if follower is None:
             raise HTTPException(503, "the history is not open yet")
+        # What happened afterwards tells what was wrong in a period that is over, such as an outage that had begun.
+        current = now_ms()
+        until_ms = to_ms if is_now else min(to_ms + _AFTER_MS, current)
+        reaches_now = is_now or until_ms == current
         with contextlib.closing(follower.history.reader()) as reader:
             timeline = timeline_of(
-                reader, group_id, follower.untold(group_id), from_ms=from_ms, to_ms=to_ms, is_now=is_now
+                reader, group_id, follower.untold(group_id), from_ms=from_ms, to_ms=until_ms, is_now=reaches_now
             )
             if timeline is None:
                 return None
@@ -376,23 +384,28 @@ class Page:
             with_others = reader.findings(from_ms=from_ms, to_ms=to_ms, group_id=group_id)
         from_ms = max(from_ms, min(int(timeline.start_ms), to_ms - _SHOWN_MS_MIN))
         picture = clipped(timeline, from_ms=float(from_ms), to_ms=float(to_ms))
-        if as_page:
-            return {"page": render_html([picture])}
-        found = within(findings_of(timeline), from_ms=from_ms, to_ms=to_ms)
-        found += [each for each in with_others if each.kind == "all groups"]
-        drawn = plain_timelines([picture])
+        found = [
+            *(each for each in findings_of(timeline) if is_now or each.kind not in OF_NOW),
+            *(each for each in with_others if each.kind == "all groups"),
+        ]
         row = self._board.row(group_id)
-        if is_now and row is not None and (outage := outage_now(row, now_ms=to_ms)) is not None:
+        outage = outage_now(row, now_ms=until_ms) if reaches_now and row is not None else None
+        if outage is not None:
             found = [outage, *(each for each in found if each.kind != "no members")]
+        found = worst_first(within(found, from_ms=from_ms, to_ms=to_ms))
+        if as_page:
+            return {"page": render_html([picture], found)}
+        drawn = plain_timelines([picture])
+        if outage is not None:
             figures = drawn[0]["figures"]
             assert isinstance(figures, dict)
-            figures["empty_ms"] = max(0.0, figures["empty_ms"] - (outage.ms or 0.0))
+            figures["empty_ms"] = max(0.0, figures["empty_ms"] - max(0.0, to_ms - outage.start_ms))
         return {
             "from_ms": from_ms,
             "to_ms": to_ms,
             "known_from_ms": timeline.start_ms,
             "timelines": drawn,
-            "findings": worst_first(found),
+            "findings": found,
         }
 
     @staticmethod

@@ -9,7 +9,7 @@ from typing import Final
 
 from kip848_client.common.json_text import to_json
 from kip848_client.tools.report.figures import figures_of
-from kip848_client.tools.report.findings import at_rest, findings_of_all
+from kip848_client.tools.report.findings import Finding, at_rest, findings_of_all
 from kip848_client.tools.report.timeline import Span, Timeline
 
 _BEGIN: Final = """\
@@ -19,13 +19,14 @@ follow();
 """
 
 
-def render_html(timelines: Sequence[Timeline]) -> str:
+def render_html(timelines: Sequence[Timeline], findings: Sequence[Finding] | None = None) -> str:
     """Write the page.
 
     Args:
         timelines: at least one group.
+        findings: if they are known already, perhaps from more than these timelines.
     """
-    findings = findings_of_all(timelines)
+    findings = findings_of_all(timelines) if findings is None else findings
     scripts = (
         f'<script type="application/json" id="found">{_safe(to_json(findings))}</script>\n'
         f'<script type="application/json" id="data">{_safe(to_json(plain_timelines(timelines)))}</script>\n'
