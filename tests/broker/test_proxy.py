@@ -241,3 +241,25 @@ def test_an_address_that_is_none_is_refused(address: str) -> None:
     """A wrong address fails in the line that has it, and not when the first client connects."""
     with pytest.raises(ConfigError, match="host:port"):
         FaultProxy(address)
+
+
+# --- its own listeners
+
+
+@pytest.mark.kip848_broker(nodes=2)
+def test_connections_to_different_brokers_have_different_numbers(broker: EmbeddedBroker, proxy: FaultProxy) -> None:
+    """What was said on one connection must not be taken for what was said on another, to another broker."""
+    first, second = proxy.bootstrap_servers.split(",")
+    with RawConnection(first) as one, RawConnection(second) as other:
+        one.ask(MetadataRequest(), version=12)
+        other.ask(MetadataRequest(), version=12)
+    asked = proxy.requests.of(ApiKey.METADATA)
+    assert len(asked) == len({one.connection_id for one in asked}) == 2
+
+
+def test_a_port_that_is_taken_is_said(broker: EmbeddedBroker) -> None:
+    """Clients of a compose file or a CI job are told a fixed port."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigError, match=f"127.0.0.1:{port}"):
+            FaultProxy(broker.bootstrap_servers, port=port).start()

@@ -123,9 +123,13 @@ def as_html(report: Report) -> str:
 
 def _lines_of(verdict: Verdict, *, verbose: bool) -> Iterator[str]:
     head = f"  {verdict.rule.name:5} {verdict.outcome.value}"
-    if verdict.outcome is Outcome.CANNOT_BE_TRIED:
-        head += f": {verdict.why}"
-    yield head if verdict.outcome is Outcome.DIFFERS else f"{head:24} {_short(verdict.rule.plain_sentence)}"
+    match verdict.outcome:
+        case Outcome.HOLDS:
+            yield f"{head:24} {_short(verdict.rule.plain_sentence)}"
+        case Outcome.DIFFERS:
+            yield head
+        case Outcome.CANNOT_BE_TRIED:
+            yield f"{head}: {verdict.why}"
     yield from (f"        note: {note}" for note in verdict.notes)
     if verdict.outcome is Outcome.DIFFERS:
         yield from (f"        {line}" for line in _difference(verdict))

@@ -9,6 +9,7 @@ from typing import Final
 
 import pytest
 
+from kip848_client import EmbeddedBroker
 from kip848_client.cli import main
 
 GOOD: Final = """
@@ -44,6 +45,19 @@ def test_a_client_that_keeps_the_rules_passes(tmp_path: Path, capfd: pytest.Capt
     assert report["facts"]["scenario fenced"] == report["facts"]["scenario topic-grows"] == "played"
     assert {"R10", "R57"} <= {f"R{one['rule']}" for one in report["verdicts"] if one["outcome"] == "holds"}
     assert 'failures="0"' in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.kip848_broker(topics={"orders": 2})
+def test_clients_of_another_cluster_are_judged_through_the_proxy(
+    broker: EmbeddedBroker, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A client of a cluster that runs already, at its own broker or a vendor's."""
+    arguments = ("--upstream", broker.bootstrap_servers, "--scenario", "fenced", "--scenario", "topic-grows", "--json")
+    status = main(["judge", "client", *arguments, "--", sys.executable, "-c", GOOD, "{bootstrap}"])
+    report = json.loads(capfd.readouterr().out)
+    assert (status, report["facts"]["scenario fenced"]) == (0, "played")
+    assert "as they are" in report["facts"]["scenario topic-grows"]
+    assert broker.topics["orders"] == 2
 
 
 def test_the_first_broken_rule_ends_the_client_and_is_told_in_words(capfd: pytest.CaptureFixture[str]) -> None:
