@@ -16,6 +16,7 @@
 #   make interop-short  in a minute for each, against older ones: KAFKA="4.0.1 4.1.1 4.2.1 4.3.1"
 #   make soak     fifteen minutes of kills, stops, restarts and re-created topics against a real Apache Kafka
 #   make soak-jobs     10,000 jobs of a share group, with kills and a deploy
+#   make soak-retries  an outage, retry topics and kills
 #   make soak-workers  the same for workers and an elected leader; SOAK=--oldest on a Kafka of 2020
 #   make diary    five minutes of twelve groups on a real Apache Kafka: does the report tell what was done to them?
 #   make bench    speed, as ratios against peers
@@ -36,7 +37,7 @@ PYTHON3 ?= $(shell bash tests/packaging/newest_python.sh)
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help venv simulate mutants demo demo-spark test test-slow check format docs site transcripts interop interop-short \
-	soak soak-jobs soak-workers diary bench wheel package release clean
+	soak soak-jobs soak-retries soak-workers diary bench wheel package release clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -141,6 +142,9 @@ diary: venv
 
 soak-jobs: venv
 	@$(PYTHON) -m tests.soak.jobs $(SOAK)
+
+soak-retries: venv
+	@$(PYTHON) -m tests.soak.retries $(SOAK)
 
 soak-workers: venv
 	@$(PYTHON) -m tests.soak.workers $(SOAK)

@@ -447,6 +447,7 @@ class TaskProcessor(Driver):
                 else:
                     await self._reach()
                     await self._commit(self.core.to_commit())
+                await self._on_thread(partial(self._access.resume, self.left_paused))
                 await self._on_thread(partial(self._access.go_back, self.core.low_marks()))
             self.core.forget(names, now_ms())
             self.perform()

@@ -292,6 +292,17 @@ def test_parallel_handles_everything() -> None:
         assert all(line.startswith("handled ") for line in said)
 
 
+def test_retry_topics_let_orders_wait(kip848_broker: EmbeddedBroker) -> None:
+    """An order that the API takes at the third attempt is handled then; one that it refuses is not tried again."""
+    kip848_broker.topics.create("orders")
+    kip848_broker.topics.create("orders-dead")
+    produce(kip848_broker, "orders", ("a", "later"), ("b", "refused"), ("c", "tea"))
+    with example("retry_topics.py", kip848_broker, "orders") as process:
+        assert lines_of(process, 2) == ["handled orders 2 b'tea' attempt 1", "handled orders 0 b'later' attempt 3"]
+        kip848_broker.wait_for_records("orders-dead", 1)
+        interrupt(process)
+
+
 def test_jobs_are_done_and_given_back_with_sigterm(kip848_broker: EmbeddedBroker) -> None:
     """A container that is stopped lets its jobs end, and gives the rest to other workers."""
     kip848_broker.topics.create("jobs")

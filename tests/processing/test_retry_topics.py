@@ -25,7 +25,7 @@ from kip848_client import (
     TopicPartition,
     processing_attempt,
 )
-from kip848_client.errors import ArgumentTypeError, ConfigError
+from kip848_client.errors import ArgumentTypeError, ConfigError, ProcessingError
 from kip848_client.member.processing.tiers import Failed, read_failed
 from kip848_client.testing import EmbeddedBroker, NewRecord
 from tests.support.waiting import TIMEOUT_S, wait_until
@@ -325,6 +325,27 @@ def test_a_batch_waits_record_by_record(kip848_broker: EmbeddedBroker) -> None:
     with _running(Consumer, _conf(kip848_broker), topics, insert, **given):
         wait_until(lambda: kip848_broker.groups.committed("g").get(("r-1", 0)) == 6)
     assert sorted(offset for batch in seen for offset in batch) == sorted([*range(6), *range(6)])
+
+
+def test_nothing_stays_paused_when_process_has_ended(kip848_broker: EmbeddedBroker) -> None:
+    """A program that goes on with poll() would never see the records of the tier."""
+    kip848_broker.topics.create("orders", 1)
+    kip848_broker.topics.create("r-1", 1)
+    _put_into(kip848_broker, "r-1", 1, due_ms=_now_ms() + LONG_MS)
+    kip848_broker.produce("orders", "bad")
+
+    def handle(_: Any) -> None:
+        wait_until(lambda: (status := consumer.processing_status()) is not None and status.held)
+        raise ValueError
+
+    retries = RetryTopics("r", ["2h"], producer=_producer(kip848_broker), errors=OSError)
+    with Consumer(_conf(kip848_broker)) as consumer:
+        consumer.subscribe(["orders", "r-1"])
+        with pytest.raises(ProcessingError):
+            consumer.process(handle, retry_later=retries)
+        assert consumer.paused() == []
+        found = [consumer.poll(TIMEOUT_S), consumer.poll(TIMEOUT_S)]
+        assert {message.topic() for message in found if message is not None} == {"orders", "r-1"}
 
 
 def _fails_first(_: Any) -> None:

@@ -71,6 +71,8 @@ CANCELLED_GRACE_S: Final = 1.0
 LAST_TRANSACTIONS: Final = 3
 """How often what is done is tried to be written before partitions are given away."""
 
+_HEARD_MS: Final = 2_000
+"""After so long the ends of retry topics that are known have what was written before."""
 _ABORTS_MAX: Final = 10
 _ABORT_PAUSE_MS: Final = 50
 """Before a transaction is written again; then twice as long, and so on."""
@@ -116,6 +118,8 @@ class Driver(ABC):
         self._letters: Final[DeadLetters | None] = settings.dead_letter
         self._retry: Final = Retry(settings.retry) if settings.retry is not None else None
         self._later: Final[RetryTopics | None] = settings.retry_later
+        self._sent_later_ms = 0
+        """When a record was written to a retry topic last."""
         self._turnstile: Final = None if self._later is None else Turnstile(self._later.tiers, group_id)
         self._letters_open = 0
         self._unsent: Final[deque[Callable[[], bool]]] = deque()
@@ -169,7 +173,10 @@ class Driver(ABC):
     @property
     def ends_here(self) -> bool:
         """Whether it is over if no records come."""
-        return self.settings.until is not None and self.core.empty
+        if self.settings.until is None or not self.core.empty:
+            return False
+        # What was sent to a retry topic a moment ago is not among the ends that are known.
+        return self._turnstile is None or now_ms() - self._sent_later_ms >= _HEARD_MS
 
     def _wanted(self) -> int:
         """How many records to read now."""
@@ -509,6 +516,7 @@ class Driver(ABC):
             if failure is not None:
                 self._fail(work, failure)
             elif not letters.left:
+                self._sent_later_ms = now_ms() if later else self._sent_later_ms
                 self.telemetry.done(work)
                 self.core.buried(work, now_ms(), later=later)
             letters.ended = failure is not None or not letters.left
@@ -613,7 +621,7 @@ class Driver(ABC):
         """A transaction was committed, or not because of *error*."""
         now = now_ms()
         if error is None:
-            self._aborts = 0
+            self._aborts, self._sent_later_ms = 0, now
             self.core.slice_ended(slice_, now)
             self._limit_moved()
         elif (
@@ -653,6 +661,12 @@ class Driver(ABC):
             self._stop_at(work, error, f"a record that the handler produced for {_place(work)} cannot be written")
 
     # --- retry topics
+
+    @property
+    def left_paused(self) -> Collection[NamedPartition]:
+        """At the end: partitions that are paused, and not by the application."""
+        waiting = () if self._turnstile is None else self._turnstile.waiting
+        return {*self.core.paused, *waiting} - self.user_paused
 
     @property
     def pauses_move(self) -> bool:

@@ -332,7 +332,8 @@ class ThreadProcessor(Driver):
                     if offsets:
                         self._commit(offsets)
                 with self._lock:
-                    low_marks = self.core.low_marks()
+                    low_marks, paused = self.core.low_marks(), self.left_paused
+                self._access.resume(paused)
                 self._access.go_back(low_marks)
             with self._lock:
                 self.core.forget(self.core.partitions, now_ms())
