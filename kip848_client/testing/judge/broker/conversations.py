@@ -228,7 +228,8 @@ def _patterns_and_assignors() -> Iterator[Story]:
     late: tuple[Step, ...] = (ChangeTopic("t0", 4), *_settle("a", "b", "c"), LOOK)
     yield Story(456, (ChangeTopic("t1", 1), *map(join, "abc"), *late), needs=(JOINING, 435))
     uniform = (join(name, assignor="uniform") for name in "abc")
-    yield Story(457, (ChangeTopic("t1", 1), *uniform, *late), needs=(JOINING, 435), sizes=True)
+    even: tuple[Step, ...] = (ChangeTopic("t0", 6), *_settle("a", "b", "c"), LOOK)  # who gets one more is chance
+    yield Story(457, (ChangeTopic("t1", 1), *uniform, *even), needs=(JOINING, 435), sizes=True)
     voted = (join("a", assignor="uniform"), join("b"), join("c"))
     yield Story(458, (ChangeTopic("t1", 1), *voted, *late), needs=(JOINING, 435, 456))
 
