@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Self
 
+import anyio
 import pytest
 
-from kip848_client import Admin, Consumer, EmbeddedBroker, MemberState
+from kip848_client import Admin, AsyncConsumer, Consumer, EmbeddedBroker, MemberState, ShareConsumer, Unit, Worker
 from kip848_client.cli import main
 from kip848_client.errors import AuthenticationError
 from kip848_client.testing import BrokerSasl
@@ -88,6 +90,29 @@ def test_both_planes_and_an_admin_log_in_with_one_token(broker: EmbeddedBroker, 
         with Admin(conf_of(broker, issuer)) as admin:
             assert [group.group_id for group in admin.list_groups().found] == ["billing"]
         assert len(issuer.asked) == 1
+
+
+def test_every_kind_of_client_logs_in(broker: EmbeddedBroker, issuer: Issuer) -> None:
+    """A key that one of them does not pass on would be a login that it does not have."""
+    at = {"bootstrap.servers": broker.bootstrap_servers, **issuer.login(scope="every kind")}
+    broker.produce("orders", "tea")
+    broker.groups.set_config("jobs", {"share.auto.offset.reset": "earliest"})
+
+    async def read() -> object:
+        conf = quiet(at | {"group.id": "async", "auto.offset.reset": "earliest"})
+        async with AsyncConsumer(conf) as consumer:
+            await consumer.subscribe(["orders"])
+            return (await anext(aiter(consumer))).value()
+
+    assert anyio.run(read) == b"tea"
+    with ShareConsumer({**at, "group.id": "jobs"}) as queue:
+        queue.subscribe(["orders"])
+        wait_until(lambda: [message.value() for message in queue.poll(1.0)] == [b"tea"], what="the job")
+    runs = threading.Event()
+    worker = Worker({**at, "group.id": "units"}, units=[Unit("hourly")], on_assigned=lambda *_: runs.set())
+    with worker:
+        assert runs.wait(60)
+    assert len(issuer.asked) == 1
 
 
 @pytest.mark.timeout(240)
