@@ -133,7 +133,7 @@ def for_librdkafka(conf: Mapping[str, ConfigValue]) -> dict[str, ConfigValue]:
     servers = str(conf.get("bootstrap.servers", "")).split(",")
     secured: dict[str, ConfigValue] = {}
     with reader.at_once():
-        security, secured = read_security(reader, hosts=[server.strip().rpartition(":")[0] for server in servers])
+        security, secured = read_security(reader, hosts=[_host(server.strip()) for server in servers])
     reader.check()
     if security.sasl is not None and security.sasl.token is not None:
         security.sasl.token()  # librdkafka would wait ten seconds for it, and then not say why there is none
@@ -290,6 +290,13 @@ def _refuse_remote(sasl: SaslSettings, hosts: Iterable[str]) -> None:
             f"{remote[0]}; use sasl_ssl or a SCRAM mechanism, or set {ALLOW_UNENCRYPTED}=true if that network is "
             "trusted"
         )
+
+
+def _host(server: str) -> str:
+    """The host of ``host:port``, ``[address]:port`` or ``host``; librdkafka reads the rest itself."""
+    _, _, address = server.rpartition("://")
+    host, colon, port = address.rpartition(":")
+    return (host if colon and port.isdecimal() else address).strip("[]")
 
 
 def _is_utf8(text: str) -> bool:

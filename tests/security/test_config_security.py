@@ -9,6 +9,7 @@ import pytest
 
 from kip848_client.common.model import SaslSettings, SecuritySettings
 from kip848_client.config import ConfigValue, ConsumerConfig, parse_consumer_config
+from kip848_client.config.security import for_librdkafka
 from kip848_client.errors import ConfigError
 from tests.security.certificates import Authority, Identity
 from tests.support.wrong_arguments import never_awaited
@@ -232,3 +233,14 @@ def test_secrets_are_in_no_repr() -> None:
     config = parse(SCRAM)
     assert "canary" not in repr(config)
     assert "canary" not in repr(config.security)
+
+
+@pytest.mark.parametrize("servers", ["localhost", "localhost:9092", "[::1]:9092", "SASL_PLAINTEXT://127.0.0.1:9092"])
+def test_a_producer_on_this_machine_may_send_its_password_in_the_clear(servers: str) -> None:
+    """Commands and Spark's sink make producers of librdkafka with the same checks as a consumer."""
+    keys: dict[str, ConfigValue] = {**SCRAM, "security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN"}
+    found = for_librdkafka({**keys, "bootstrap.servers": servers, "linger.ms": "5"})
+    assert found["sasl.mechanism"] == "PLAIN"
+    assert found["linger.ms"] == "5"
+    with pytest.raises(ConfigError, match=r"sends the secret unencrypted to kafka\.example"):
+        for_librdkafka({**keys, "bootstrap.servers": f"{servers},kafka.example:9092"})
