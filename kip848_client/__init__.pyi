@@ -14,6 +14,7 @@ from .consumer.group.health import ConsumerHealth as ConsumerHealth
 from .consumer.group.health import PartitionHealth as PartitionHealth
 from .consumer.listeners import ConsumerRebalanceListener as ConsumerRebalanceListener
 from .consumer.processing.dead_letters import DeadLetters as DeadLetters
+from .consumer.processing.outputs import HandlerOutputs as HandlerOutputs
 from .consumer.processing.retry_topics import RetryTopics as RetryTopics
 from .consumer.processing.slices import HandlerTransaction as HandlerTransaction
 from .consumer.records.data_plane import OFFSET_BEGINNING as OFFSET_BEGINNING

@@ -526,7 +526,7 @@ class TaskProcessor(Driver):
     async def _call_handler(self, work: Work) -> None:
         HANDLING.set((self, work))
         given = work.items[0].record if self.settings.batch is None else work.records
-        arguments = (given,) if self.writer is None else (given, work.outputs)
+        arguments = (given,) if work.outputs is None else (given, work.outputs)
         if self.telemetry.on:
             with self.telemetry.call(work):
                 check_finished(await _awaitable(self._handler(*arguments)), instead=_AWAIT_IT)
@@ -560,6 +560,13 @@ class TaskProcessor(Driver):
         self._reading.cancel()
 
     def _hand_in(self, function: Callable[[], None]) -> None:
+        def call() -> None:
+            function()
+            self._tell()
+
+        self._in_loop(call)
+
+    def _tell_from_thread(self, function: Callable[[], None]) -> None:
         def call() -> None:
             function()
             self._tell()

@@ -120,6 +120,7 @@ PROCESS_GAUGES: Final[Mapping[str, str]] = {
     "kip848.process.waiting.lane": "records that wait for an earlier one of their key or partition",
     "kip848.process.waiting.retry": "records that wait to be tried again",
     "kip848.process.waiting.dead.letter": "records whose dead letter is not acknowledged yet",
+    "kip848.process.waiting.output": "records whose handler has returned, and what it produced is not acknowledged yet",
     "kip848.process.paused.partitions": "partitions that are not fetched, because their records wait here",
     "kip848.process.oldest.seconds": "s that the record in hand that was taken first has been here; 0 without one",
     "kip848.process.lag.seconds": "age in s, by its timestamp, of the oldest record that is not done; 0 without one",

@@ -88,6 +88,7 @@ if TYPE_CHECKING:
     from tenacity import BaseRetrying
 
     from kip848_client.consumer.processing.dead_letters import DeadLetters
+    from kip848_client.consumer.processing.outputs import HandlerOutputs
     from kip848_client.consumer.processing.record_copy import RecordCopy
     from kip848_client.consumer.processing.retry_topics import RetryTopics
     from kip848_client.consumer.processing.slices import HandlerTransaction
@@ -336,6 +337,9 @@ class Consumer(Generic[K_co, V_co]):
         handler: Callable[[Message[K_co, V_co]], object]
         | Callable[[list[Message[K_co, V_co]]], object]
         | Callable[[RecordCopy], object]
+        | Callable[[Message[K_co, V_co], HandlerOutputs], object]
+        | Callable[[list[Message[K_co, V_co]], HandlerOutputs], object]
+        | Callable[[RecordCopy, HandlerOutputs], object]
         | Callable[[Message[K_co, V_co], HandlerTransaction], object]
         | Callable[[list[Message[K_co, V_co]], HandlerTransaction], object],
         *,
@@ -354,6 +358,7 @@ class Consumer(Generic[K_co, V_co]):
         buffer_bytes: int = BUFFER_BYTES,
         drain_s: float = DRAIN_S,
         grace_s: float = GRACE_S,
+        outputs: Producer | None = None,
         transactional: Producer | None = None,
         slice_records: int = SLICE_RECORDS,
         slice_ms: int = SLICE_MS,
@@ -397,6 +402,10 @@ class Consumer(Generic[K_co, V_co]):
             drain_s: how long a revocation waits for running handlers, within 0.8 of max.poll.interval.ms; it
                 should be less than what a deployment waits before it kills.
             grace_s: how long the end waits for them.
+            outputs: a `confluent_kafka.Producer` for what handlers produce, which get a second argument, a
+                `HandlerOutputs`, for that. The record is done once all of it is acknowledged; if a record is refused,
+                the handler has failed. What a handler gives to a producer itself may be lost: its record is committed
+                when it returns.
             transactional: a `confluent_kafka.Producer` with a ``transactional.id``, for exactly once: the handler gets
                 a second argument, a `HandlerTransaction`, to produce with. If it returns, what it has produced is
                 written in one transaction with its record's offset. See docs/exactly-once.md.
@@ -431,6 +440,7 @@ class Consumer(Generic[K_co, V_co]):
             buffer_bytes=buffer_bytes,
             drain_s=drain_s,
             grace_s=grace_s,
+            outputs=outputs,
             transactional=transactional,
             slice_records=slice_records,
             slice_ms=slice_ms,

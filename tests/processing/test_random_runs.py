@@ -160,8 +160,12 @@ def check_status(played: Played) -> None:
         sum(count - (not busy and count > 0) for busy, count in queues),
         sum(count for state, count in works if state == "waiting"),
         sum(count for state, count in works if state == "ended"),
+        sum(count for state, count in works if state == "producing"),
     )
-    seen = (status.running, status.waiting_slot, status.waiting_lane, status.waiting_retry, status.waiting_dead_letter)
+    seen = (
+        *(status.running, status.waiting_slot, status.waiting_lane, status.waiting_retry),
+        *(status.waiting_dead_letter, status.waiting_output),
+    )
     assert seen == counted
     in_hand = [item for work in core._works.values() for item in work.items]
     in_hand += [item for part in core._partitions.values() for lane in part.lanes.values() for item in lane.waiting]

@@ -36,6 +36,7 @@ def _figures(status: Callable[[], ProcessingStatus]) -> dict[str, Callable[[], f
         "kip848.process.waiting.lane": lambda: status().waiting_lane,
         "kip848.process.waiting.retry": lambda: status().waiting_retry,
         "kip848.process.waiting.dead.letter": lambda: status().waiting_dead_letter,
+        "kip848.process.waiting.output": lambda: status().waiting_output,
         "kip848.process.paused.partitions": lambda: status().paused,
         "kip848.process.oldest.seconds": lambda: status().oldest_s,
         "kip848.process.lag.seconds": lambda: status().lag_s,

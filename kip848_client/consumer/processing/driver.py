@@ -19,6 +19,7 @@ from kip848_client.common.logs import LogEvent, log_event
 from kip848_client.common.model import NamedPartition, OffsetAndMetadata
 from kip848_client.consumer.processing.dead_letters import DeadLetters, describe, failed_now, produce
 from kip848_client.consumer.processing.handler_telemetry import HandlerTelemetry, age_s
+from kip848_client.consumer.processing.outputs import HandlerOutputs, OutputSender, check_producer
 from kip848_client.consumer.processing.retries import Retry
 from kip848_client.consumer.processing.retry_topics import RetryTopics, as_it_was
 from kip848_client.consumer.processing.slices import (
@@ -102,6 +103,8 @@ class Driver(ABC):
         if not isinstance(settings.retry_later, RetryTopics | None):
             raise ArgumentTypeError(f'retry_later={settings.retry_later!r}: give RetryTopics("orders-retry", delays)')
         settings.check()
+        if settings.outputs is not None:
+            check_producer(settings.outputs, name="outputs")
         if settings.on_failure is not None:
             check_not_async(settings.on_failure, name="on_failure", instead="give a function that is not asynchronous")
         self.telemetry: Final = HandlerTelemetry(client_id=client_id, group_id=group_id)
@@ -124,6 +127,9 @@ class Driver(ABC):
         self._letters_open = 0
         self._unsent: Final[deque[Callable[[], bool]]] = deque()
         """Letters for which the producer's queue had no room."""
+        self._sender: Final = (
+            None if settings.outputs is None else OutputSender(settings.outputs, self._tell_from_thread)
+        )
         self.writer: Final = None if settings.transactional is None else SliceWriter(settings.transactional)
         self._aborts = 0
         self._limit_told: int | None = None
@@ -149,6 +155,14 @@ class Driver(ABC):
     @abstractmethod
     def _hand_in(self, function: Callable[[], None]) -> None:
         """Call *function* where the driver may be used; it comes from a thread of a producer's user."""
+
+    @abstractmethod
+    def _tell_from_thread(self, function: Callable[[], None]) -> None:
+        """Call *function* soon where the driver may be used, and do what follows; it comes from a thread of ours.
+
+        Raises:
+            RuntimeError: the event loop has ended.
+        """
 
     # --- events
 
@@ -219,7 +233,7 @@ class Driver(ABC):
         """A handler has ended."""
         now = now_ms()
         given_up = cancelled or work.heeded or (work.state == "cancelled" and error is not None)
-        if isinstance(work.outputs, HandlerTransaction):
+        if isinstance(work.outputs, HandlerOutputs):
             produced = work.outputs.end()
             work.outputs = produced if error is None and not given_up else None
         if isinstance(error, WrongHandlerError):
@@ -229,11 +243,29 @@ class Driver(ABC):
         elif given_up and not work.timed_out:
             self.core.ended(work, now)
         elif error is None and not given_up:
-            if self.core.succeeded(work, now):
+            if self._sender is not None and work.outputs:
+                self._send_outputs(work)
+            elif self.core.succeeded(work, now):
                 self.telemetry.done(work)
         else:
             self.core.failed(work, error or TimeoutError("the handler did not end within timeout_s"), now)
         self.perform()
+
+    def _send_outputs(self, work: Work) -> None:
+        """The handler returned: its records are done once all that it has produced is acknowledged."""
+        assert self._sender is not None
+        records, work.outputs = work.outputs, None
+        if not self.core.produced(work, now_ms()):
+            return
+
+        def ended(failure: Exception | None) -> None:
+            if failure is not None:
+                self.core.refused_output(work, failure, now_ms())
+            elif self.core.acknowledged(work, now_ms()):
+                self.telemetry.done(work)
+            self.perform()
+
+        self._sender.send(records, ended)
 
     def tick(self) -> None:
         """Do what is due."""
@@ -329,6 +361,8 @@ class Driver(ABC):
                             continue
                         if self.writer is not None:
                             work.outputs = HandlerTransaction()
+                        elif self._sender is not None:
+                            work.outputs = HandlerOutputs()
                         self._call(work)
                     case Cancel(work):
                         self._cancel(work)

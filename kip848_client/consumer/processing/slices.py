@@ -6,9 +6,10 @@ import time
 from functools import partial
 from typing import Any, Final
 
+from kip848_client.consumer.processing.outputs import HandlerOutputs
 from kip848_client.consumer.records.data_plane import KafkaError, KafkaException, public_commit
 from kip848_client.consumer.transactions.producer_calls import ProducerCalls
-from kip848_client.errors import ArgumentTypeError, IllegalStateError, TransactionAbortedError
+from kip848_client.errors import TransactionAbortedError
 from kip848_client.member.processing.outbox import Slice
 from kip848_client.member.processing.work import Work
 
@@ -26,50 +27,12 @@ _PASSING: Final = frozenset(
 """Why a record was not written that is not to blame for it."""
 
 
-class HandlerTransaction:
+class HandlerTransaction(HandlerOutputs):
     """What a handler of ``process(transactional=...)`` produces with: its second argument.
 
     What it produces is written in one transaction with the offset of its record, if it returns; if it raises, or does
     not end in time, nothing is.
     """
-
-    def __init__(self) -> None:
-        self._records: list[dict[str, Any]] | None = []
-
-    def produce(
-        self,
-        topic: str,
-        value: Any = None,
-        key: Any = None,
-        partition: int = -1,
-        *,
-        timestamp: int = 0,
-        headers: Any = None,
-    ) -> None:
-        """Produce a record, as with ``Producer.produce``; never waits. It may be called in any thread.
-
-        Raises:
-            ArgumentTypeError: *topic* is not a name.
-            IllegalStateError: the call of the handler is over.
-        """
-        given: object = topic
-        if not isinstance(given, str) or not given:
-            raise ArgumentTypeError(f"produce() takes the name of a topic, got {topic!r}")
-        records = self._records
-        if records is None:
-            raise IllegalStateError(
-                "this call of the handler is over, and what it produced was decided on; await or join what it started"
-            )
-        record = {"topic": topic, "value": value, "key": key, "partition": partition, "timestamp": timestamp}
-        if headers is not None:
-            record["headers"] = headers
-        records.append(record)
-
-    def end(self) -> list[dict[str, Any]]:
-        """The call is over: what it has produced."""
-        records = self._records
-        self._records = None
-        return [] if records is None else records
 
 
 class OutputRefusedError(Exception):

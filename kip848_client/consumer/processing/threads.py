@@ -20,6 +20,7 @@ from kip848_client.common.model import NamedPartition, OffsetAndMetadata
 from kip848_client.consumer.processing.access import ConsumerAccess
 from kip848_client.consumer.processing.daemon_threads import DaemonThreads
 from kip848_client.consumer.processing.driver import CANCELLED_GRACE_S, DRAIN_SLICE_S, LAST_TRANSACTIONS, Driver, now_ms
+from kip848_client.consumer.processing.outputs import HandlerOutputs
 from kip848_client.consumer.processing.record_copy import RecordCopy
 from kip848_client.consumer.records.data_plane import Message
 from kip848_client.errors import (
@@ -348,9 +349,10 @@ class ThreadProcessor(Driver):
             given = given[0]
         try:
             if self._copies:
-                future = self._pool.submit(_call_alone, self._handler, given, work.told)
+                produces = self.settings.outputs is not None
+                future = self._pool.submit(_call_alone, self._handler, given, work.told, produces)
             else:
-                arguments = (given,) if self.writer is None else (given, work.outputs)
+                arguments = (given,) if work.outputs is None else (given, work.outputs)
                 future = self._pool.submit(self._context.copy().run, self._handle, work, arguments)
         except RuntimeError as error:  # the pool was shut down, its processes died, or there are too many threads
             self.cannot_run(work, error)
@@ -373,6 +375,8 @@ class ThreadProcessor(Driver):
         with self._moved:
             try:
                 error = None if future.cancelled() else future.exception()
+                if self._copies and self.settings.outputs is not None:
+                    work.outputs = None if future.cancelled() or error is not None else future.result()
                 if isinstance(error, BrokenExecutor):
                     self.cannot_run(work, error)
                 else:
@@ -394,6 +398,17 @@ class ThreadProcessor(Driver):
     def _hand_in(self, function: Callable[[], None]) -> None:
         self._handed_in.append(function)
 
+    def _tell_from_thread(self, function: Callable[[], None]) -> None:
+        with self._moved:
+            try:
+                function()
+            except Exception as error:  # noqa: BLE001  else it is lost on this thread
+                self.stop(error)
+            self._moved.notify_all()
+            awaited = bool(self.core.paused) or self.core.commit_urgent
+        if awaited:
+            self._access.wake()
+
 
 def _within(settings: ProcessSettings, executor: Executor | None) -> ProcessSettings:
     """With a time-out, give an executor no more than its workers take: what waits inside it would time out."""
@@ -404,11 +419,19 @@ def _within(settings: ProcessSettings, executor: Executor | None) -> ProcessSett
     return replace(settings, concurrency=min(settings.concurrency, workers))
 
 
-def _call_alone(handler: Callable[[Any], object], given: object, attempt: ProcessingAttempt) -> object:
-    """Call the handler in a context of its own. Runs in the worker process, which has one for all that it does."""
+def _call_alone(handler: Callable[..., object], given: object, attempt: ProcessingAttempt, produces: bool) -> object:
+    """Call the handler in a context of its own. Runs in the worker process, which has one for all that it does.
+
+    Returns:
+        What it has produced, if it *produces*.
+    """
     context = copy_context()
     context.run(ATTEMPT.set, attempt)
-    return context.run(handler, given)
+    if not produces:
+        return context.run(handler, given)
+    outputs = HandlerOutputs()
+    context.run(handler, given, outputs)
+    return outputs.end()
 
 
 def _check_can_be_sent(handler: object) -> None:

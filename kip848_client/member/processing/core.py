@@ -197,7 +197,7 @@ class Processing:
         self._asked = False
         """A commit has."""
         self._look_at_limit()
-        self._waiting_dead_letter = self._waiting_retry = self._running = 0
+        self._waiting_dead_letter = self._waiting_output = self._waiting_retry = self._running = 0
         """Records."""
         self._startable_lanes = 0
         """Lanes with records of which none is under way."""
@@ -319,6 +319,8 @@ class Processing:
                 work = self._works[key]
                 if work.state == "ended":
                     self._waiting_dead_letter -= len(work.items)
+                elif work.state == "producing":
+                    self._waiting_output -= len(work.items)
                 else:
                     self._running -= len(work.items)
                     self._graces.pop(key, None)
@@ -473,6 +475,39 @@ class Processing:
             self._decide(work, now_ms)
         self._start(now_ms)
         return counts
+
+    def produced(self, work: Work, now_ms: int) -> bool:
+        """The handler returned, and what it has produced is sent: its slot is free, and its lane waits.
+
+        `acknowledged` or `refused_output` follows.
+
+        Returns:
+            Whether its result counts.
+        """
+        counts = self._ended(work)
+        if counts:
+            work.state = "producing"
+            self._waiting_output += len(work.items)
+        self._start(now_ms)
+        return counts
+
+    def acknowledged(self, work: Work, now_ms: int) -> bool:
+        """All that the handler has produced is acknowledged. Whether its records are done by that."""
+        counts = id(work) in self._works
+        if counts:
+            self._waiting_output -= len(work.items)
+            work.state = "ended"
+            self._decide(work, now_ms)
+        self._start(now_ms)
+        return counts
+
+    def refused_output(self, work: Work, error: BaseException, now_ms: int) -> None:
+        """What the handler has produced is not written: it has failed."""
+        if id(work) in self._works:
+            self._waiting_output -= len(work.items)
+            work.state = "ended"
+            self._waiting_dead_letter += len(work.items)
+            self._effects.append(Failed(work, error))
 
     def failed(self, work: Work, error: BaseException, now_ms: int) -> None:
         """The handler raised. The shell decides: `retry`, `buried`, or stop."""
@@ -897,7 +932,7 @@ class Processing:
 
         Without the GIL ``list()`` of a dict's values is one step; ``tuple()`` is not.
         """
-        waiting = self._held - self._running - self._waiting_retry - self._waiting_dead_letter
+        waiting = self._held - self._running - self._waiting_retry - self._waiting_dead_letter - self._waiting_output
         oldest = min(self.first_in_hand(), key=lambda item: item.taken_ms, default=None)
         return ProcessingStatus(
             running=self._running,
@@ -905,6 +940,7 @@ class Processing:
             waiting_lane=max(0, waiting - self._startable_lanes),
             waiting_retry=self._waiting_retry,
             waiting_dead_letter=self._waiting_dead_letter,
+            waiting_output=self._waiting_output,
             paused=len(self._paused),
             oldest=None if oldest is None else (*oldest.partition, oldest.offset),
             oldest_s=0.0 if oldest is None else (now_ms - oldest.taken_ms) / 1000,

@@ -41,6 +41,7 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
     retry_later: Any = None
     on_failure: Any = None
     until: str | None = None
+    outputs: Any = None
     transactional: Any = None
     slice_records: int = SLICE_RECORDS
     slice_ms: int = SLICE_MS
@@ -49,6 +50,8 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
     def handler_arguments(self) -> tuple[str, ...]:
         """What a handler is called with, by names."""
         given = "record" if self.batch is None else "records"
+        if self.outputs is not None:
+            return (given, "outputs")
         return (given,) if self.transactional is None else (given, "transaction")
 
     def check(self) -> None:
@@ -67,6 +70,8 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigError(f'until={self.until!r}: give "end", or leave it out')
         if self.dead_letter is not None and self.on_error != "stop":
             raise ConfigError("dead_letter= and on_error= are both given: a failed record goes to one place")
+        if None not in (self.transactional, self.outputs):
+            raise ConfigError("outputs= and transactional= are both given: what is produced goes into the transaction")
         if None not in (self.transactional, self.dead_letter) and self.dead_letter.producer is not self.transactional:
             raise ConfigError(
                 "dead_letter= has another producer than transactional=: a letter would be there twice, or without the "

@@ -49,7 +49,8 @@ class Work(msgspec.Struct, eq=False):
     Attributes:
         attempt: 1 for the first call since its records were read.
         generation: of its partition; a work of an earlier one is forgotten.
-        state: ``cancelled``: it should end; ``abandoned``: its record is decided, and its slot waits for its end.
+        state: ``cancelled``: it should end; ``abandoned``: its record is decided, and its slot waits for its end;
+            ``producing``: what it has produced is not acknowledged.
     """
 
     items: Sequence[Item]
@@ -58,14 +59,14 @@ class Work(msgspec.Struct, eq=False):
     attempt: int = 1
     started_ms: int = 0
     first_started_ms: int = 0
-    state: Literal["waiting", "running", "cancelled", "abandoned", "ended"] = "waiting"
+    state: Literal["waiting", "running", "cancelled", "abandoned", "producing", "ended"] = "waiting"
     lane: Any = None
     timed_out: bool = False
     """It is cancelled because it took too long, which counts as a failure."""
     asks: bool = False
     """Its handler calls `processing_cancelled`."""
     outputs: Any = None
-    """What its call has produced, for ``process(transactional=...)``."""
+    """What its call has produced, for ``process(transactional=...)`` and ``process(outputs=...)``."""
     last_error: BaseException | None = None
     """What the call before this one has raised."""
     heeded: bool = False
@@ -231,6 +232,7 @@ class ProcessingStatus(msgspec.Struct, frozen=True, kw_only=True):
         waiting_lane: records that wait for an earlier one of their key or partition.
         waiting_retry: records that wait to be tried again.
         waiting_dead_letter: records whose dead letter, or whose copy in a retry topic, is not acknowledged yet.
+        waiting_output: records whose handler has returned, and what it produced with ``outputs=`` is not acknowledged.
         paused: partitions that are not fetched, because their records wait here.
         oldest: topic, partition and offset of the record in hand that was taken first; None without one.
         oldest_s: how long it has been in hand, in seconds.
@@ -260,8 +262,10 @@ class ProcessingStatus(msgspec.Struct, frozen=True, kw_only=True):
     lag_s: float = 0.0
     retry_later: int = 0
     held: int = 0
+    waiting_output: int = 0
 
     @property
     def in_hand(self) -> int:
         """Records that were taken and are not done."""
-        return self.running + self.waiting_slot + self.waiting_lane + self.waiting_retry + self.waiting_dead_letter
+        waiting = self.waiting_slot + self.waiting_lane + self.waiting_retry
+        return self.running + waiting + self.waiting_dead_letter + self.waiting_output

@@ -42,6 +42,7 @@ _GRACE_MS: Final = 100
 _RETRY_MS: Final = (0, 400)
 _LETTER_MS: Final = (1, 200)
 _REFUSED_LETTERS: Final = 0.02
+_REFUSED_OUTPUTS: Final = 0.05
 _AGAIN_MS: Final = 50
 _ABORTED: Final = 0.1
 """Part of the transactions that are aborted."""
@@ -65,6 +66,7 @@ class ProcessingLoop(ApplicationLoop):
         super().__init__(consumer, surroundings, user_code)
         scenario = surroundings.scenario
         self._slots: Final = scenario.handlers
+        self._outputs: Final = scenario.outputs
         self._commit_ms: Final = scenario.auto_commit_ms
         self._cancellable: Final = consumer.chance(0.5)
         """Its handlers are tasks; else they are threads."""
@@ -190,9 +192,28 @@ class ProcessingLoop(ApplicationLoop):
             core.ended(work, now_ms)
         elif cancelled or fails:
             core.failed(work, TimeoutError() if cancelled else ValueError(), now_ms)
+        elif self._outputs and self._consumer.chance(self._outputs):
+            self._produced(work)
         else:
             self._done(work)
             core.succeeded(work, now_ms)
+        self._perform()
+
+    def _produced(self, work: Work) -> None:
+        """The handler has produced something: its records are done once that is acknowledged."""
+        consumer = self._consumer
+        refused = consumer.behaviour.handler_fails > 0 and consumer.chance(_REFUSED_OUTPUTS)
+        if self._core.produced(work, self._now_ms):
+            consumer.later(consumer.draw(*_LETTER_MS), lambda: self._output_ended(work, refused=refused))
+
+    def _output_ended(self, work: Work, *, refused: bool) -> None:
+        if self._consumer.closed:
+            return
+        if refused:
+            self._core.refused_output(work, ConnectionLostError("refused"), self._now_ms)
+        else:
+            self._done(work)
+            self._core.acknowledged(work, self._now_ms)
         self._perform()
 
     def _done(self, work: Work) -> None:

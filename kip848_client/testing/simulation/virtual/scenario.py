@@ -140,6 +140,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         leaders: nodes that lead the partitions of *topics*; the members are then the production cores
             (`simulated_queue_members`).
         handlers: concurrency of process(), by which the applications read then; 0 is a loop around poll().
+        outputs: part of the calls of handlers that produce something, which is acknowledged late or refused.
         slice_records: how many done records make a transaction of process() due; 0 is without transactions.
         skip: numbers of planned events that are left out; how a failing run is made smaller.
     """
@@ -203,6 +204,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     jobs: int = 0
     leaders: int = 0
     handlers: int = 0
+    outputs: float = 0.0
     slice_records: int = 0
     skip: frozenset[int] = frozenset()
 
@@ -419,6 +421,7 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
             """,
         ),
         PROCESSING,
+        _named("processing_outputs", "outputs=0.6", base=PROCESSING),
         _named("processing_transactions", "slice_records=8 classic=0", base=PROCESSING),
         QUIET,
     )
