@@ -162,7 +162,7 @@ def play(servers: str, options: argparse.Namespace) -> bool:
                     fleet.kill(rng)
                 else:
                     fleet.deploy()
-            time.sleep(0.05)
+            time.sleep(0.05)  # the ledgers are files, and nothing tells when they grow
         took_s = time.monotonic() - began_s
         fleet.end()
         return report(fleet, options, took_s=took_s)

@@ -88,7 +88,7 @@ class Administrator:
         answer = self._ask("leave_group", 5, {"group_id": self.group_id, "members": [removed]})
         return cast("int", answer["error_code"] or answer["members"][0]["error_code"])
 
-    def configure(self, **configs: int) -> None:
+    def configure(self, **configs: int | str) -> None:
         """Set configurations of the group; underscores stand for dots."""
         entries: list[Json] = [
             {"name": name.replace("_", "."), "config_operation": SET, "value": str(value)}
