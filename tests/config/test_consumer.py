@@ -129,7 +129,7 @@ def test_keys_with_underscores_are_recognised() -> None:
         ("max.poll.records", "is a key of other clients; pass a number to consume()"),
         ("rebalance_cb", "is a key of other clients; pass on_assign, on_revoke and on_lost to subscribe()"),
         ("on_delivery", "is a key of other clients; leave it out"),
-        ("sasl.jaas.config", "is a key of Java's client; set sasl.username and sasl.password"),
+        ("sasl.jaas.config", "is a key of Java's client, which only files of commands and Spark may have"),
     ],
 )
 def test_a_key_of_another_client_is_refused_with_what_to_do(key: str, advice: str) -> None:
