@@ -14,7 +14,13 @@ from typing import Any, Final, assert_never
 import msgspec
 
 from kip848_client.common.model import NamedPartition, OffsetAndMetadata, TopicIdPartition
-from kip848_client.errors import ConnectionLostError, IllegalStateError, RequestTimeoutError, RetriableCommitFailedError
+from kip848_client.errors import (
+    BrokerError,
+    ConnectionLostError,
+    IllegalStateError,
+    RequestTimeoutError,
+    RetriableCommitFailedError,
+)
 from kip848_client.member.core.events import (
     AssignPartitions,
     CommitDone,
@@ -316,6 +322,7 @@ class ProcessingLoop(ApplicationLoop):
         self._open_commits += 1
         self._writing = slice_.offsets
         losses = self._losses
+        doubtful = False
 
         def write() -> None:
             commit_id = consumer.next_call()
@@ -334,8 +341,11 @@ class ProcessingLoop(ApplicationLoop):
         def ended(error: object) -> None:
             if consumer.closed:
                 return
-            if isinstance(error, _UNKNOWN) and losses == self._losses:
-                consumer.later(_AGAIN_MS, again)  # its outcome is not known: it is repeated until it is
+            nonlocal doubtful
+            # Its outcome is not known: it is repeated until it is. A refusal of the repetition does not tell it.
+            doubtful = doubtful or isinstance(error, _UNKNOWN)
+            if doubtful and isinstance(error, (*_UNKNOWN, BrokerError)) and losses == self._losses:
+                consumer.later(_AGAIN_MS, again)
                 return
             self._open_commits -= 1
             self._writing = {}
