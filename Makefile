@@ -74,11 +74,15 @@ demo-spark: venv
 
 # Most tests wait for sockets and timers, so there is room for more processes than cores. PARALLEL= runs them in one.
 PARALLEL ?= --numprocesses 3 --dist loadfile
+# RERUNS=1 runs a test that failed once more, and lists it as RERUN at the end.
+RERUNS ?= 0
+PYTEST = $(PYTHON) -m pytest --reruns $(RERUNS) -raR
+
 test: venv
-	@$(PYTHON) -m pytest -m "not kafka and not slow" $(PARALLEL)
+	@$(PYTEST) -m "not kafka and not slow" $(PARALLEL)
 
 test-slow: venv
-	@$(PYTHON) -m pytest -m "slow and not kafka" $(PARALLEL)
+	@$(PYTEST) -m "slow and not kafka" $(PARALLEL)
 
 check: venv
 	$(VENV)/bin/ruff check .
@@ -122,14 +126,14 @@ transcripts: venv
 	@$(PYTHON) -m tests.transcripts
 
 interop: venv
-	$(PYTHON) -m pytest tests/interop -m kafka --numprocesses 2 --dist loadfile
+	$(PYTEST) tests/interop -m kafka --numprocesses 2 --dist loadfile
 
 # The oldest broker with KIP-848, and the one before the pinned one.
 KAFKA ?= 4.0.1 4.3.1
 interop-short: venv
 	@for version in $(KAFKA); do \
 		echo "Apache Kafka $$version"; \
-		KIP848_KAFKA_VERSION=$$version $(PYTHON) -m pytest -m kafka $(addprefix tests/interop/real/test_,rebalancing.py \
+		KIP848_KAFKA_VERSION=$$version $(PYTEST) -m kafka $(addprefix tests/interop/real/test_,rebalancing.py \
 			committing.py static_members.py subscriptions.py removed_members.py) || exit 1; \
 	done
 
