@@ -26,7 +26,7 @@ func main() {
 		panic(err)
 	}
 	defer client.CloseAllowingRebalance()
-	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	for count > 0 {
 		fetches := client.PollFetches(ctx)

@@ -30,7 +30,7 @@ func main() {
 	)
 	must(err)
 	defer session.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	for count > 0 {
 		records := session.PollFetches(ctx).Records()
