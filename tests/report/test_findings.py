@@ -480,7 +480,7 @@ def test_an_outage_of_the_whole_group_is_the_first_finding() -> None:
     assert _told(finding) == ("outage", "restart", 384_000, "exact", 2)
     assert finding.text == (
         "the group had no member for 384.00 s, and at least 40,000 records waited in 2 of 2 partitions; back at "
-        "405.000 s; before: 2 members went (1 restart, 1 left): a-client (10.0.0.1), b-client (10.0.0.1)"
+        "405.000 s; before: 2 members went (1 restart: a-client (10.0.0.1); 1 left: b-client (10.0.0.1))"
     )
     (timeline,) = build_timelines(_an_outage())
     assert {each.gap_ms for each in handovers_of(timeline) if each.is_outage} == {384_000}

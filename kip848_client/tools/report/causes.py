@@ -6,6 +6,7 @@ A cause that the log does not show is not guessed.
 from __future__ import annotations
 
 import bisect
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from typing import Final, Literal, NamedTuple, TypeVar
@@ -21,7 +22,7 @@ _AGAIN_MS: Final = 600_000.0
 MOVE_MS: Final = 10_000.0
 """How long before a stand-still a coordinator that moved may have caused it."""
 NAMED: Final = 3
-_WORST: Final = ("died", "hung", "hung or late", "late poll", "stuck", "restart", "left", "")
+_WORST: Final = ("died", "hung", "hung or late", "late poll", "stuck", "restart", "deploy", "left", "")
 _BY_THEMSELVES: Final = frozenset({"restart", "deploy", "left", ""})
 """Causes that do not explain why a member had been silent before."""
 _POLL_SHARE: Final = 0.9
@@ -32,6 +33,8 @@ _SILENT_MS_MIN: Final = 1_500.0
 """Of KIP-848 groups records have no session; so short ones are not found."""
 _FLAPS: Final = 2
 """In a deploy a client is not started more often."""
+_BESIDE_MS_MIN: Final = 1_000.0
+"""A second cause that took less is not told."""
 _CLASSIC: Final = "classic_rebalance"
 _OneT = TypeVar("_OneT")
 
@@ -46,18 +49,17 @@ class Cause(NamedTuple):
 
 def cause_of(story: Story, together: Sequence[Handover], rebalances: Sequence[Rebalance]) -> Cause:
     """Why the partitions of these handovers had no reader, which were under way at the same time."""
-    before = {each.before for each in together}
     left_ms = {each.left_ms for each in together}
     start_ms, end_ms = min(each.since_ms for each in together), max(left_ms)
-    gone = [
-        each
-        for each in between(story.departures, min(left_ms), end_ms, key=_at_ms)
-        if each.who in before and each.reason != "static_leave"
-    ]
+    gone = _gone(story, together)
     until_ms = max(each.since_ms + (each.gap_ms or 0.0) for each in together)
     moved = bool(between(story.moves_ms, start_ms - MOVE_MS, until_ms, key=float))
     if gone:
-        return _with_move(_with_idleness(story.cause_of(gone), together), moved=moved)
+        names = {each.who for each in gone}
+        of_gone = [each for each in together if each.before in names]
+        stayed = [each for each in together if each.before not in names]
+        cause = _with_move(_with_idleness(story.cause_of(gone), of_gone), moved=moved)
+        return _with_those_that_stayed(cause, story, stayed)
     if moved:
         return Cause("coordinator moved", (), "the coordinator moved, or began again")
     slow = [
@@ -83,6 +85,44 @@ def cause_of(story: Story, together: Sequence[Handover], rebalances: Sequence[Re
     why = reasons[0].partition(" (")[0].replace("_", " ")
     joined = between(story.arrivals, last.start_ms, end_ms, key=_at_ms)
     return story.joined(joined) if joined and why == "member joined" else Cause(why, (), why)
+
+
+def _gone(story: Story, together: Sequence[Handover]) -> Sequence[Departure]:
+    """The departures of owners at that time, also of those that had died by then and were removed later."""
+    left_ms = {each.before: each.left_ms for each in together}  # the last one of each owner
+    first_ms, last_ms = min(each.left_ms for each in together), max(left_ms.values())
+    return [
+        each
+        for each in between(story.departures, first_ms, last_ms + SESSION_MS_MAX, key=_at_ms)
+        if each.who in left_ms
+        and each.reason != "static_leave"
+        and (each.at_ms <= last_ms or story.died_ms(each) <= left_ms[each.who])
+    ]
+
+
+def _with_those_that_stayed(cause: Cause, story: Story, stayed: Sequence[Handover]) -> Cause:
+    """Beside members that went, another one may have kept its partitions unread, or not have given them up."""
+    for who, several in itertools.groupby(sorted(stayed, key=lambda each: each.before), key=lambda each: each.before):
+        of_one = list(several)
+        least_ms = max(_BESIDE_MS_MIN, max(each.gap_ms or 0.0 for each in of_one) / 2)
+        idle_ms = max(each.idle_ms or 0.0 for each in of_one)
+        slow_ms = max(
+            (
+                each.ms
+                for each in story.revocations
+                if each.who == who and any(each.start_ms <= one.left_ms <= each.start_ms + each.ms for one in of_one)
+            ),
+            default=0.0,
+        )
+        if slow_ms >= least_ms:
+            text = f"{cause.text}; {who} took {duration(slow_ms)} to give partitions up"
+        elif idle_ms >= least_ms:
+            which = counted(len({each.partition for each in of_one}), "partition")
+            text = f"{cause.text}; {who} had {which} for {duration(idle_ms)} without committing anything new"
+        else:
+            continue
+        cause = cause._replace(text=text)
+    return cause
 
 
 def _with_idleness(cause: Cause, together: Sequence[Handover]) -> Cause:
@@ -148,16 +188,38 @@ class Story:
 
     def cause_of(self, gone: Sequence[Departure]) -> Cause:
         """Why these members went."""
-        who = sorted({each.client for each in gone})
-        if self.is_deploy(gone[0]):
-            return Cause("deploy", who, f"a deploy: {named(who)} was started again, like the others")
-        causes = [self.why(each) for each in gone]
-        worst = min(causes, key=lambda each: _WORST.index(each.why))
-        if len(gone) > 1:
-            counts = Counter(each.why or "left or died" for each in causes)
-            told = ", ".join(f"{count} {why}" for why, count in counts.items())
-            return Cause(worst.why, who, f"{counted(len(gone), 'member')} went ({told}): {named(who)}")
-        return worst
+        others = [each for each in gone if not self.is_deploy(each)]
+        deployed = sorted({each.client for each in gone if self.is_deploy(each)})
+        causes = [self._of_others(others)] if others else []
+        if deployed:
+            verb = "was" if len(deployed) == 1 else "were"
+            text = f"a deploy: {named(deployed)} {verb} started again, like the others"
+            causes.append(Cause("deploy", deployed, text))
+        causes.sort(key=lambda each: _WORST.index(each.why))
+        who = list(dict.fromkeys(name for each in causes for name in each.who))
+        return Cause(causes[0].why, who, "; at the same time ".join(each.text for each in causes))
+
+    def _of_others(self, gone: Sequence[Departure]) -> Cause:
+        """Why these members went, each by itself."""
+        causes = sorted(
+            ((self.why(each), each.client) for each in gone), key=lambda each: (_WORST.index(each[0].why), each[1])
+        )
+        worst = causes[0][0]
+        if len(gone) == 1:
+            return worst
+        by_why: defaultdict[str, list[str]] = defaultdict(list)
+        for cause, client in causes:
+            by_why[cause.why or "left or died"].append(client)
+        told = "; ".join(f"{len(by)} {why}: {named(list(dict.fromkeys(by)))}" for why, by in by_why.items())
+        who = list(dict.fromkeys(client for _, client in causes))
+        return Cause(worst.why, who, f"{counted(len(gone), 'member')} went ({told})")
+
+    def was_dead(self, who: str, at_ms: float | None) -> bool:
+        """Whether a member was counted as an owner from then on, and had died before."""
+        return at_ms is not None and any(
+            each.who == who and self.died_ms(each) <= at_ms
+            for each in between(self.departures, at_ms, at_ms + SESSION_MS_MAX, key=_at_ms)
+        )
 
     def why(self, gone: Departure) -> Cause:
         """Why a member went, as far as the log shows it."""
@@ -195,8 +257,11 @@ class Story:
             return Cause("left", (name,), f"{name} left")
         return Cause("", (name,), f"{name} left or died" + (f" ({silent})" if silent else ""))
 
-    @staticmethod
-    def _known(gone: Departure) -> Literal["left", "died", ""]:
+    def died_ms(self, gone: Departure) -> float:
+        """When a member went, which for one that died was long before it was removed."""
+        return gone.at_ms - (gone.silent_ms or 0.0) if self._known(gone) == "died" else gone.at_ms
+
+    def _known(self, gone: Departure) -> Literal["left", "died", ""]:
         """What its departure and the commits before it say."""
         if gone.reason == "leave":
             return "left"
@@ -209,7 +274,20 @@ class Story:
             return "left"
         if gone.session_ms is None and gone.silent_ms < _SILENT_MS_MIN:
             return ""
-        return "died" if gone.unusual_ms < gone.silent_ms <= SESSION_MS_MAX + gone.interval_ms else ""
+        if not gone.unusual_ms < gone.silent_ms <= SESSION_MS_MAX + gone.interval_ms:
+            return ""
+        return "" if self._was_silent_like_others(gone) else "died"
+
+    def _was_silent_like_others(self, gone: Departure) -> bool:
+        """Whether the others stopped committing at the same time and lived on: then its silence says nothing of it."""
+        if gone.silent_ms is None or gone.others_silent_ms is None:
+            return False
+        after_ms = gone.silent_ms - gone.others_silent_ms
+        if not -(gone.unusual_ms or 0.0) <= after_ms <= (gone.interval_ms or 0.0):
+            return False
+        until_ms = gone.at_ms + SESSION_MS_MAX
+        followed = between(self.departures, gone.at_ms, until_ms, key=_at_ms)
+        return gone.live - 1 > sum(each.reason != "static_leave" for each in followed if each is not gone)
 
     @staticmethod
     def _polled_late(gone: Departure, *, is_same: bool) -> bool:
@@ -243,6 +321,7 @@ class Story:
             and back.member_id != each.member_id
             and self._known(each) != "died"
         ]
+        again = [pair for pair, flaps in zip(again, _flaps(again), strict=True) if not flaps]
         clients: Counter[str] = Counter()
         first = 0
         found: set[tuple[float, str]] = set()
@@ -252,17 +331,28 @@ class Story:
             while again[first][0].at_ms < each.at_ms - _AGAIN_MS:
                 clients[again[first][0].client] -= 1
                 first += 1
-            restarted = sum(0 < count <= _FLAPS for count in clients.values())
-            if restarted >= max(2, again[first][0].live // 2 + 1):
+            if sum(count > 0 for count in clients.values()) >= max(2, again[first][0].live // 2 + 1):
                 if first >= noted or not self.deploys:
                     self.deploys.append([])
                 for gone, back in again[max(first, noted) : index + 1]:
-                    if clients[gone.client] > _FLAPS:
-                        continue  # it comes and goes by itself, whatever is done to the others
                     found |= {(gone.at_ms, gone.who), (back.at_ms, back.who)}
                     self.deploys[-1].append((gone, back))
                 noted = index + 1
         return frozenset(found)
+
+
+def _flaps(again: Sequence[tuple[Departure, Arrival]]) -> Sequence[bool]:
+    """Which departures are of clients that come and go by themselves then, whatever is done to the others."""
+    by_client: defaultdict[str, list[int]] = defaultdict(list)
+    for index, (each, _) in enumerate(again):
+        by_client[each.client].append(index)
+    flaps = [False] * len(again)
+    for indexes in by_client.values():
+        for several in zip(*(indexes[first:] for first in range(_FLAPS + 1)), strict=False):
+            if again[several[-1]][0].at_ms - again[several[0]][0].at_ms <= _AGAIN_MS:
+                for index in several:
+                    flaps[index] = True
+    return flaps
 
 
 def _at_ms(each: Arrival | Departure) -> float:

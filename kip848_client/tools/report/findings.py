@@ -241,7 +241,7 @@ def _stand_stills(
             f"{_how_long(longest)}"
             + (f", while at least {counted(records, 'record')} waited" if records else "")
             + (f": {cause.text}" if cause.text else "")
-            + _late_start(longest),
+            + ("" if story.was_dead(longest.after, longest.got_ms) else _late_start(longest)),
             which=which[:WHICH_MAX],
             least_ms=longest.least_ms,
             most_ms=longest.most_ms,
@@ -395,7 +395,7 @@ def _flapping(timeline: Timeline, story: Story) -> Iterator[Finding]:
     for arrival in story.arrivals:
         joined[arrival.client].append(arrival.at_ms)
     for departure in story.departures:
-        ends[departure.client].append(departure.at_ms)
+        ends[departure.client].append(story.died_ms(departure))
         if not story.is_deploy(departure):
             left[departure.client].append(departure)
     for client, departures in left.items():

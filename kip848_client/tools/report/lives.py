@@ -47,6 +47,7 @@ class Departure(msgspec.Struct, frozen=True):
         reason: of the event; ``removed`` in a recorded log.
         partitions: that it was counted as the owner of.
         silent_ms: since its last commit; None if the log has none.
+        others_silent_ms: since the last commit of any other member that was there; None if the log has none.
         interval_ms: the usual time between its commits; None if there were too few.
         unusual_ms: a longer time without a commit was unusual for it; None if there were too few.
         poll_ms, session_ms: as in `Arrival`.
@@ -61,6 +62,7 @@ class Departure(msgspec.Struct, frozen=True):
     reason: str
     partitions: int
     silent_ms: float | None
+    others_silent_ms: float | None
     interval_ms: float | None
     unusual_ms: float | None
     poll_ms: float | None
@@ -182,6 +184,7 @@ class LifeTracker:
         self._live.discard(who)
         commits = self._commits.pop(who, None)
         rhythm = Rhythm(0, 0.0, 0.0) if commits is None else commits.summary()
+        others_ms = max((self._commits[one].last_ms for one in self._live if one in self._commits), default=None)
         self._lives.departures.append(
             Departure(
                 at_ms=at_ms,
@@ -192,6 +195,7 @@ class LifeTracker:
                 reason=reason,
                 partitions=partitions,
                 silent_ms=None if commits is None else at_ms - commits.last_ms,
+                others_silent_ms=None if others_ms is None else at_ms - others_ms,
                 interval_ms=rhythm.interval_ms if rhythm.commits >= _COMMITS_MIN else None,
                 unusual_ms=rhythm.unusual_ms,
                 poll_ms=arrival.poll_ms,

@@ -1,0 +1,119 @@
+"""Two things that go wrong near to each other in time: the report tells both, and none of them as the other."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from kip848_client.tools.report import build_timelines
+from kip848_client.tools.report.findings import Finding, findings_of_all
+from tests.report.play import PlayedGroup
+
+
+def _found(*groups: PlayedGroup) -> Mapping[str, Sequence[Finding]]:
+    """By kind, the worst first."""
+    found: defaultdict[str, list[Finding]] = defaultdict(list)
+    for each in findings_of_all([timeline for group in groups for timeline in build_timelines(group.events)]):
+        found[each.kind].append(each)
+    return found
+
+
+def test_a_container_that_crashes_over_and_over_before_a_deploy_is_flapping() -> None:
+    """Those of it whose sessions had not ended yet were taken for further members of that name, which hid it."""
+    group = PlayedGroup("a", "b", "c", "d", session_ms=45_000)
+    for back_off_ms in (10_000, 20_000, 40_000, 60_000, 60_000):
+        group.die("d")
+        group.run(back_off_ms)
+        group.join("d")
+        group.run(6_000)
+    group.run(60_000)
+    group.restart("a", "b", "c", "d")
+    found = _found(group)
+    assert [each.text[:18] for each in found["flapping"]] == ["d (d) went 5 times"]
+    assert [each.who for each in found["deploy"]] == [["a (a)", "b (b)", "c (c)", "d (d)"]]
+
+
+def test_a_client_that_flaps_after_a_deploy_is_no_part_of_it() -> None:
+    """The deploy seemed to last until the client had gone for the second time."""
+    group = PlayedGroup("a", "b", "c", "d")
+    group.restart("a", "b", "c", "d")
+    group.run(20_000)
+    group.restart(*"dddd")
+    found = _found(group)
+    assert [each.who for each in found["flapping"]] == [("d (d)",)]
+    assert [(each.who, round(each.ms or 0.0, -3)) for each in found["deploy"]] == [
+        (["a (a)", "b (b)", "c (c)"], 22_000)
+    ]
+
+
+def test_a_member_that_dies_during_a_deploy_has_died() -> None:
+    """Its partitions stood still for five times as long as those of the others, and all of it was "a deploy"."""
+    group = PlayedGroup("a", "b", "c", "d", "e", "f", partitions=12)
+    group.restart("a", "b")
+    group.die("f")
+    group.run(2_000)
+    group.restart("c", "d", "e")
+    found = _found(group)
+    worst = found["stand-still"][0]
+    assert (worst.why, list(worst.who)) == ("died", ["f (f)", "c (c)"])
+    assert worst.text.endswith(
+        ": f (f) died or lost its connection (silent for 10.00 s before); at the same time a deploy: c (c) was started "
+        "again, like the others"
+    )
+    assert [each.why for each in found["stand-still"][1:]] == ["deploy"] * 4
+    assert len(found["deploy"][0].who) == 5
+
+
+def test_a_member_that_is_started_again_while_nobody_can_commit_has_not_died() -> None:
+    """A database that all groups need was away for 25 s in a rolling restart: silence says nothing of one member."""
+    groups = [PlayedGroup("a", "b", "c", group_id=f"g{number}") for number in range(3)]
+    for group in groups:
+        group.stalled = range(50_000, 75_000)
+    groups[0].restart("a", "b", "c")
+    for group in groups:
+        group.run(150_000 - group.now_ms)
+    found = _found(*groups)
+    (stopped,) = found["all groups"]
+    assert stopped.text.startswith("3 of 3 groups that commit stopped at once")
+    assert {each.why for each in found["stand-still"]} == {"deploy"}
+    assert [each.who for each in found["deploy"]] == [["a (a)", "b (b)", "c (c)"]]
+
+
+def test_members_of_one_machine_that_die_together_have_died() -> None:
+    """That others fell silent at the same time excuses a member only if they live on."""
+    group = PlayedGroup("a", "b", "c", "d")
+    group.die("a")
+    group.die("b")
+    group.die("c")
+    group.run(30_000)
+    assert {each.why for each in _found(group)["stand-still"]} == {"died"}
+
+
+def test_a_hang_in_a_group_that_is_stopped_is_told_with_its_outage() -> None:
+    """Which of the members hung and which was stopped is the next question."""
+    group = PlayedGroup("a", "b")
+    hung = group.die("a")
+    group.run(3_000)
+    group.leave("b")
+    group.run(60_000)
+    group.join("a", member=hung)
+    group.join("b")
+    group.run(30_000)
+    (outage,) = _found(group)["outage"]
+    assert outage.why == "hung"
+    assert outage.text.endswith("; before: 2 members went (1 hung: a (a); 1 restart: b (b))")
+
+
+def test_a_member_that_does_not_read_is_told_beside_one_that_died() -> None:
+    """The death explained ten seconds of fifty: the longest stood still since another member had hung before."""
+    group = PlayedGroup("a", "b", "c")
+    group.keep_without_reading("a")
+    group.run(40_000)
+    group.die("b")
+    group.run(60_000)
+    worst = _found(group)["stand-still"][0]
+    assert worst.why == "died"
+    assert worst.text.endswith(
+        ": b (b) died or lost its connection (silent for 10.00 s before); a had 1 partition for 50.00 s without "
+        "committing anything new"
+    )
