@@ -292,9 +292,9 @@ class Member:
         if gone:
             self._positions.drop(gone)
             context.emit(StopFetching(gone))
-            context.set_owned(context.owned - gone)
+            context.set_owned(context.owned - gone, by_hand=True)
         added = wanted.keys() - context.owned
-        context.set_owned(context.owned | added)
+        context.set_owned(context.owned | added, by_hand=True)
         self._positions.prepare(added)
         for partition in added:
             position = wanted[partition]
@@ -307,7 +307,7 @@ class Member:
         context = self._context
         if context.phase is Phase.IDLE and context.owned:
             context.emit(StopFetching(context.owned))
-            context.set_owned(())
+            context.set_owned((), by_hand=True)
             self._positions.clear()
 
     # --- for the shell

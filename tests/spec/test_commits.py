@@ -22,6 +22,7 @@ from kip848_client.member.core.events import (
     CommitDone,
     CommitKind,
     FailureKind,
+    ManuallyAssigned,
     OffsetsFetched,
     SurfaceError,
 )
@@ -263,6 +264,28 @@ def test_r275_what_was_given_away_is_not_committed_afterwards() -> None:
     again = member.commit(positions(t_1=7))
     member.answer_commit()
     assert member.commit_error(again) is None
+
+
+def test_r275_nor_once_the_member_has_left() -> None:
+    """Another thread commits while close() runs: the commit would name no member, and an empty group accepts that."""
+    member = stable()
+    member.leave(closing=True)
+    member.finish_call("revoked", "t-0")
+    late = member.commit(positions(t_0=5))
+    assert commits(member) == []
+    assert isinstance(member.commit_error(late), CommitFailedError)
+
+
+def test_r275_does_not_concern_what_is_assigned_by_hand() -> None:
+    """No other member gets it. A partition that was given away before may be assigned by hand, too."""
+    member = stable()
+    member.leave()
+    member.finish_call("revoked", "t-0")
+    member.answer_heartbeat(epoch=-1)
+    for number in range(2):
+        member.step(ManuallyAssigned({NamedPartition("t", number): None}))
+    member.commit(positions(t_0=4, t_1=5))
+    assert commits(member) == [(-1, {"t-0": 4, "t-1": 5})]
 
 
 @pytest.mark.parametrize("phase", ["removed", "joining", "joined without it"])

@@ -98,7 +98,7 @@ class Context:
         self.owned: frozenset[TopicIdPartition] = frozenset()
         self.owned_by_name: Mapping[NamedPartition, TopicIdPartition] = {}
         self.given_away: frozenset[NamedPartition] | set[NamedPartition] = frozenset()
-        """Partitions that were owned once, and are not now: revoked, lost or released."""
+        """Partitions that were owned as a member once, and are not now: revoked, lost or released."""
         self.consumed: dict[NamedPartition, OffsetAndMetadata] = {}
         """Consumed positions of owned partitions, as of the last reported poll."""
         self.stored: dict[NamedPartition, OffsetAndMetadata] | None = None
@@ -162,9 +162,13 @@ class Context:
         """Whether the application wants to be, or is, a member (as opposed to idle or assigned by hand)."""
         return self.phase is not Phase.IDLE
 
-    def set_owned(self, partitions: Iterable[TopicIdPartition]) -> None:
-        """Replace the owned partitions, and forget consumed positions of all others."""
-        before = self.owned_by_name.keys()
+    def set_owned(self, partitions: Iterable[TopicIdPartition], *, by_hand: bool = False) -> None:
+        """Replace the owned partitions, and forget consumed positions of all others.
+
+        Args:
+            by_hand: of a manual assignment: no other member gets what is not owned any more.
+        """
+        before = frozenset() if by_hand else self.owned_by_name.keys()
         self.owned = frozenset(partitions)
         self.owned_by_name = {partition.topic_partition: partition for partition in self.owned}
         self.given_away = (self.given_away | before) - self.owned_by_name.keys()

@@ -278,7 +278,7 @@ class Commits:
                     reason += f" when this consumer was outside the group ({context.departure})"
                 self._end(commit, self._failed(commit, reason, commit.last_error))
                 return
-        if context.subscribed and commit.kind not in _AUTOMATIC and self._take_out_given_away(commit):
+        if commit.kind not in _AUTOMATIC and self._take_out_given_away(commit):
             self._end(commit, self._failed(commit, "the partitions were given away", commit.last_error))
             return
         if context.link is not None and context.now_ms >= commit.backoff.ready_ms:
@@ -295,6 +295,8 @@ class Commits:
 
     def _take_out_given_away(self, commit: _Commit) -> bool:
         """R275: another thread may commit after the revocation, when the next owner reads. Whether to refuse it whole.
+
+        Also after the member has left, since its commit would name no member: an empty group accepts that.
 
         Applied in part and told as refused, a transaction would be written again.
         """
