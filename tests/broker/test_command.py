@@ -16,10 +16,10 @@ import pytest
 
 from kip848_client import EmbeddedBroker
 from kip848_client.cli import main
-from kip848_client.cli.shared.options import parse_topics
+from kip848_client.cli.shared.options import parse_address, parse_topics
 from kip848_client.errors import ConfigError
 from kip848_client.journal import read_journal
-from kip848_client.testing.commands.broker import parse_address, write_whole
+from kip848_client.testing.commands.broker import write_whole
 from kip848_client.testing.judge.broker.connection import RawConnection
 from kip848_client.wire.messages.metadata import MetadataRequest
 from tests.support.waiting import TIMEOUT_S, wait_until

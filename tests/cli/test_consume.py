@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from kip848_client.admin import Admin, Results
+from kip848_client.cli.shared.signals import stop_on_signal
 from kip848_client.common.model import NamedPartition
 from kip848_client.errors import ConfigError
 from kip848_client.tools.commands import consume
@@ -147,7 +148,7 @@ def test_an_empty_group_is_refused() -> None:
 def test_the_first_signal_asks_to_stop_and_handlers_are_put_back() -> None:
     """Ctrl-C must leave the group; a second one must still end a consumer that hangs."""
     before = signal.getsignal(signal.SIGTERM)
-    with consume.stop_on_signal() as stopped:
+    with stop_on_signal(second_interrupts=True) as stopped:
         os.kill(os.getpid(), signal.SIGTERM)
         assert stopped.wait(60)
         assert signal.getsignal(signal.SIGTERM) == before

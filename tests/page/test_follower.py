@@ -265,7 +265,7 @@ def test_a_period_that_ends_in_an_outage_tells_of_it(broker: EmbeddedBroker, one
     ("arguments", "says"),
     [
         (["--listen", "0.0.0.0:0"], "give --token-file FILE"),
-        (["--listen", "nowhere"], "expected HOST:PORT"),
+        (["--listen", "nowhere"], "is not HOST:PORT"),
         (["--keep", "long"], "--keep long: a number with m, h or d"),
         (["--lag-every", "0"], "are above 0"),
         (["--token-file", "/nothing/here"], "--token-file /nothing/here"),

@@ -13,18 +13,14 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
-import signal
 import sys
 import tempfile
-import threading
 from contextlib import ExitStack
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Final
 
-from kip848_client.cli.shared.options import key_value, parse_topics
-from kip848_client.cli.shared.signals import STOP_SIGNALS
+from kip848_client.cli.shared.options import add_cluster_arguments, parse_address, parse_topics
+from kip848_client.cli.shared.signals import stop_on_signal
 from kip848_client.common.clock import ManualClock
 from kip848_client.common.json_text import to_json
 from kip848_client.errors import ConfigError
@@ -36,8 +32,6 @@ if TYPE_CHECKING:
     from kip848_client.testing.broker.cluster.nodes import Listener
     from kip848_client.testing.serving.control_port import ControlPort
 
-_ADDRESS: Final = re.compile(r"(\[(?P<ipv6>[^\[\]]+)\]|(?P<host>[^\[\]]*)):(?P<port>[0-9]{1,5})")
-_COUNT: Final = re.compile(r"[0-9]{1,9}")
 _NO_REQUESTS: Final = {"kip848.request.log.max.entries": "0"}
 """Without a control port requests cannot be read from outside this process, so they are kept only on demand."""
 
@@ -59,18 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--racks", metavar="RACK,RACK,...", default="", help="racks of the nodes, in the order of their ids"
     )
-    parser.add_argument(
-        "--topic", metavar="NAME:PARTITIONS", action="append", default=[], help="create a topic; may be repeated"
-    )
-    parser.add_argument(
-        "--set",
-        metavar="KEY=VALUE",
-        type=key_value,
-        action="append",
-        default=[],
-        dest="properties",
-        help="a Kafka broker property",
-    )
+    add_cluster_arguments(parser)
     parser.add_argument("--data-dir", metavar="DIR", type=Path, help="keep topics, groups and offsets in this folder")
     parser.add_argument("--profile", choices=("default", "kafka"), default="default", help="fast, or Kafka's defaults")
     parser.add_argument(
@@ -107,62 +90,51 @@ def run(arguments: argparse.Namespace) -> int:
     if control is None and (arguments.manual_clock or arguments.control_token_file is not None):
         raise ConfigError("--manual-clock and --control-token-file need --control")
     topics = parse_topics(arguments.topic)
-    stopped = threading.Event()
-
-    def stop(_signal: int, _frame: FrameType | None) -> None:
-        stopped.set()
-
-    before = {number: signal.signal(number, stop) for number in STOP_SIGNALS}
-    try:
-        with ExitStack() as stack:
-            journal = None
-            if arguments.journal is not None:
-                journal = open_journal(arguments.journal)
-                stack.callback(journal.close)
-            broker = stack.enter_context(
-                EmbeddedBroker(
-                    topics,
-                    profile=arguments.profile,
-                    config=({} if arguments.control else _NO_REQUESTS) | dict(arguments.properties),
-                    clock=ManualClock() if arguments.manual_clock else None,
-                    host=first.host,
-                    port=first.port,
-                    advertised_host=advertised_host,
-                    advertised_port=first.advertised_port,
-                    listeners=others,
-                    data_dir=arguments.data_dir,
-                    journal=journal,
-                    node_id=arguments.node_id,
-                    connect_groups=arguments.connect_groups,
-                    nodes=arguments.nodes,
-                    racks=tuple(rack for rack in arguments.racks.split(",") if rack),
-                    **security_options(arguments),
-                )
+    with stop_on_signal() as stopped, ExitStack() as stack:
+        journal = None
+        if arguments.journal is not None:
+            journal = open_journal(arguments.journal)
+            stack.callback(journal.close)
+        broker = stack.enter_context(
+            EmbeddedBroker(
+                topics,
+                profile=arguments.profile,
+                config=({} if arguments.control else _NO_REQUESTS) | dict(arguments.properties),
+                clock=ManualClock() if arguments.manual_clock else None,
+                host=first.host,
+                port=first.port,
+                advertised_host=advertised_host,
+                advertised_port=first.advertised_port,
+                listeners=others,
+                data_dir=arguments.data_dir,
+                journal=journal,
+                node_id=arguments.node_id,
+                connect_groups=arguments.connect_groups,
+                nodes=arguments.nodes,
+                racks=tuple(rack for rack in arguments.racks.split(",") if rack),
+                **security_options(arguments),
             )
-            for repair in broker.repairs:
-                print(f"kip848 broker: repaired: {repair}", file=sys.stderr)
-            told = {
-                "bootstrap_servers": broker.bootstrap_servers,
-                "brokers": broker.bootstrap_servers.split(","),
-                "listeners": broker.all_bootstrap_servers,
-                "security_protocol": broker.security_protocol,
-                "node_id": arguments.node_id,
-                "pid": os.getpid(),
-            }
-            if control is not None:
-                told["control"] = stack.enter_context(_control_port(broker, control, arguments)).url
-            ready = to_json(told)
-            if arguments.ready_file is not None:
-                write_whole(arguments.ready_file, ready + "\n")
-            also = f", control on {told['control']}" if control is not None else ""
-            where = " and ".join(broker.all_bootstrap_servers)
-            print(ready if arguments.json else f"serving on {where}{also}; Ctrl-C stops", flush=True)
-            # In turns: on Python without the GIL a signal that comes as a wait begins is noticed only when it ends.
-            while not stopped.wait(_SIGNAL_SEEN_S):
-                pass
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        )
+        for repair in broker.repairs:
+            print(f"kip848 broker: repaired: {repair}", file=sys.stderr)
+        told = {
+            "bootstrap_servers": broker.bootstrap_servers,
+            "brokers": broker.bootstrap_servers.split(","),
+            "listeners": broker.all_bootstrap_servers,
+            "security_protocol": broker.security_protocol,
+            "node_id": arguments.node_id,
+            "pid": os.getpid(),
+        }
+        if control is not None:
+            told["control"] = stack.enter_context(_control_port(broker, control, arguments)).url
+        ready = to_json(told)
+        if arguments.ready_file is not None:
+            write_whole(arguments.ready_file, ready + "\n")
+        also = f", control on {told['control']}" if control is not None else ""
+        where = " and ".join(broker.all_bootstrap_servers)
+        print(ready if arguments.json else f"serving on {where}{also}; Ctrl-C stops", flush=True)
+        while not stopped.wait(_SIGNAL_SEEN_S):
+            pass
     if not arguments.json:
         print("stopped", file=sys.stderr)
     return 0
@@ -192,21 +164,6 @@ def _control_port(broker: EmbeddedBroker, address: tuple[str, int], arguments: a
         if not token:
             raise ConfigError(f"--control-token-file {path}: it is empty")
     return ControlPort(broker, *address, token=token)
-
-
-def parse_address(text: str, *, option: str = "--listen") -> tuple[str, int]:
-    """Read ``HOST:PORT`` or ``[IPV6]:PORT``.
-
-    Args:
-        option: name of the argument in errors.
-
-    Raises:
-        ConfigError: no port, or not a port.
-    """
-    match = _ADDRESS.fullmatch(text)
-    if match is None or int(match["port"]) > 65535:
-        raise ConfigError(f"{option} {text!r} is not HOST:PORT or [IPV6]:PORT with a port of 0 to 65535")
-    return match["ipv6"] or match["host"], int(match["port"])
 
 
 def parse_listener(text: str) -> Listener:

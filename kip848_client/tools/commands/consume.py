@@ -18,18 +18,16 @@ from __future__ import annotations
 
 import argparse
 import logging
-import signal
 import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from kip848_client.cli.shared.options import request_timeout
 from kip848_client.cli.shared.properties import add_client_arguments, read_properties
-from kip848_client.cli.shared.signals import STOP_SIGNALS
+from kip848_client.cli.shared.signals import stop_on_signal
 from kip848_client.common.logs import LOGGER, LogEvent
 from kip848_client.common.plain_text import counted, printable
 from kip848_client.errors import ConfigError
@@ -102,7 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
     conf = {**consumer_conf(arguments), **deserializers.settings(arguments)}
     read = _of_share_group if arguments.share else _of_group if arguments.group else _of_partitions
     printed = 0
-    with tell_troubles(), stop_on_signal() as stopped:
+    with tell_troubles(), stop_on_signal(second_interrupts=True) as stopped:
         for messages in read(arguments, conf, stopped):
             sys.stdout.buffer.write(b"".join(map(spell, messages)))
             sys.stdout.buffer.flush()  # printed before it can be committed
@@ -289,22 +287,3 @@ def tell_troubles() -> Iterator[None]:
     finally:
         LOGGER.setLevel(level_before)
         LOGGER.removeHandler(handler)
-
-
-@contextmanager
-def stop_on_signal() -> Iterator[threading.Event]:
-    """Turn the first of `STOP_SIGNALS` into an event; a second SIGINT interrupts as usual."""
-    stopped = threading.Event()
-
-    def stop(number: int, _frame: FrameType | None) -> None:
-        stopped.set()
-        signal.signal(number, before[signal.Signals(number)])
-
-    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
-    for number in before:
-        signal.signal(number, stop)
-    try:
-        yield stopped
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -16,11 +16,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from kip848_client.cli.shared.options import parse_address
 from kip848_client.cli.shared.properties import read_properties
 from kip848_client.config.security import is_loopback
 from kip848_client.errors import ConfigError
 from kip848_client.tools.page.follower import Board, Following, PageFollower
-from kip848_client.tools.watching.groups_export import listen_address, require_prometheus
+from kip848_client.tools.watching.groups_export import require_prometheus
 
 _MS: Final = {"m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _KEEP: Final = re.compile(r"(\d{1,6})([mhd])")
@@ -79,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
     from kip848_client.tools.page.server import PageServer  # here: it needs the extra
 
     conf = read_properties(arguments)
-    host, port = listen_address(arguments.listen)
+    host, port = parse_address(arguments.listen)
     if arguments.groups_max < 1 or not arguments.lag_every > 0 or not (arguments.file_max or 1) > 0:
         raise ConfigError("--groups-max, --lag-every and --file-max are above 0")
     token = None if arguments.token_file is None else _token(arguments.token_file)

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeAlias
 
+from kip848_client.cli.shared.options import parse_address
 from kip848_client.cli.shared.properties import read_properties
 from kip848_client.common.model import NamedPartition
 from kip848_client.common.plain_text import printable
@@ -24,7 +25,6 @@ from kip848_client.tools.watching.groups_follower import GroupsFollower, now_ms
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-_PORT_MAX: Final = 65_535
 _EVERY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - for --listen :PORT only
 
 
@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
         ConfigError: an option is out of range, the address is taken, or prometheus_client is not installed.
         Kip848Error: no broker answers, or reading is not allowed.
     """
-    host, port = listen_address(arguments.listen)
+    host, port = parse_address(arguments.listen)
     if arguments.groups_max < 1 or not arguments.lag_every > 0:
         raise ConfigError("--groups-max and --lag-every are above 0")
     with Exporter(
@@ -316,15 +316,3 @@ _OF_TOPICS: Final[tuple[tuple[str, str, Callable[[TopicLag], float | None]], ...
         lambda left: None if left.commit_age_s is None else max(0.0, left.commit_age_s),
     ),
 )
-
-
-def listen_address(text: str) -> tuple[str, int]:
-    """Host and port of ``--listen``; an empty host is every address.
-
-    Raises:
-        ConfigError: it is something else.
-    """
-    host, _, port = text.rpartition(":")
-    if not port.isdecimal() or int(port) > _PORT_MAX:
-        raise ConfigError(f"--listen {text}: expected HOST:PORT or :PORT, such as 127.0.0.1:9848")
-    return host.strip("[]"), int(port)

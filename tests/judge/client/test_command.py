@@ -84,7 +84,7 @@ def test_a_command_that_is_not_there_is_said(capfd: pytest.CaptureFixture[str]) 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--listen", "9092"], "is not [HOST]:PORT"),
+        (["--listen", "9092"], "is not HOST:PORT"),
         (["--upstream", "127.0.0.1:1", "--topic", "orders:1"], "the cluster is another's"),
         (["--ignore", "R1"], "not a rule that is judged"),
     ],

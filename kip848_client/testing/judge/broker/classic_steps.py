@@ -9,7 +9,7 @@ from typing import Any, Final
 from kip848_client.errors import ErrorCode
 from kip848_client.testing.judge.broker.messages import Json
 from kip848_client.testing.judge.broker.side import Side, as_int
-from kip848_client.testing.judge.broker.steps import Request, _Asking
+from kip848_client.testing.judge.broker.steps import AskingStep, Request
 from kip848_client.wire.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
@@ -23,7 +23,7 @@ SESSION_MS: Final = 30_000
 REBALANCE_MS: Final = 60_000
 
 
-class ClassicJoin(_Asking, frozen=True):
+class ClassicJoin(AskingStep, frozen=True):
     """A JoinGroup. The answer to the first one may only bring a member id (MEMBER_ID_REQUIRED).
 
     Args:
@@ -71,7 +71,7 @@ class ClassicJoin(_Asking, frozen=True):
         return {name: value for name, value in answer.items() if name != "members"}
 
 
-class ClassicSync(_Asking, frozen=True):
+class ClassicSync(AskingStep, frozen=True):
     """A SyncGroup.
 
     Args:
@@ -115,7 +115,7 @@ class ClassicSync(_Asking, frozen=True):
         return {**answer, "assignment": assigned}
 
 
-class ClassicHeartbeat(_Asking, frozen=True):
+class ClassicHeartbeat(AskingStep, frozen=True):
     """A Heartbeat.
 
     Args:
@@ -132,7 +132,7 @@ class ClassicHeartbeat(_Asking, frozen=True):
         return "heartbeat", 3, fields | {"generation_id": view.epoch + self.off}
 
 
-class ClassicLeave(_Asking, frozen=True):
+class ClassicLeave(AskingStep, frozen=True):
     """A LeaveGroup of the member itself."""
 
     member: str

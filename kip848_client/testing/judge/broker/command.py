@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import subprocess
 
+from kip848_client.cli.shared.options import parse_address
 from kip848_client.cli.shared.properties import add_client_arguments, read_properties
 from kip848_client.errors import ConfigError, Kip848Error
 from kip848_client.testing.judge.broker.conversations import STORIES
@@ -53,9 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     if protocol != "PLAINTEXT":
         raise ConfigError(f"security.protocol is {protocol}: give a listener without encryption and logins (PLAINTEXT)")
     address = properties["bootstrap.servers"].split(",")[0].strip()
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit():
-        raise ConfigError(f"{address!r} is not HOST:PORT")
+    parse_address(address, option="bootstrap.servers")
     command = arguments.restart
     report = judge_broker(
         address,

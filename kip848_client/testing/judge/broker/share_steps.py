@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from kip848_client.testing.judge.broker.messages import Json
 from kip848_client.testing.judge.broker.side import SHARE_TOPIC, Side, as_int, rows
-from kip848_client.testing.judge.broker.steps import Epoch, Request, _Asking, find_epoch
+from kip848_client.testing.judge.broker.steps import AskingStep, Epoch, Request, find_epoch
 from kip848_client.wire.record_batch import Record, build_batch
 
 WAIT_MS: Final = 300
@@ -21,7 +21,7 @@ Said = tuple[tuple[int, int, int], ...]
 """First offset, last offset, and what is said about them."""
 
 
-class ShareHeartbeat(_Asking, frozen=True):
+class ShareHeartbeat(AskingStep, frozen=True):
     """A ShareGroupHeartbeat."""
 
     member: str
@@ -49,7 +49,7 @@ class ShareHeartbeat(_Asking, frozen=True):
         side.hear_heartbeat(self.group, self.member, sent_epoch=sent["member_epoch"], answer=answer)
 
 
-class ShareFetch(_Asking, frozen=True):
+class ShareFetch(AskingStep, frozen=True):
     """A ShareFetch of one member.
 
     Args:
@@ -93,7 +93,7 @@ class ShareFetch(_Asking, frozen=True):
         }
 
 
-class ShareAcknowledge(_Asking, frozen=True):
+class ShareAcknowledge(AskingStep, frozen=True):
     """A ShareAcknowledge."""
 
     member: str
@@ -114,7 +114,7 @@ class ShareAcknowledge(_Asking, frozen=True):
         return {"error_code": answer["error_code"], "partition errors": codes}
 
 
-class Produce(_Asking, frozen=True):
+class Produce(AskingStep, frozen=True):
     """A Produce of some records, as one batch."""
 
     count: int

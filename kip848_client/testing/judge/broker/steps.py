@@ -65,12 +65,8 @@ class Owned(enum.StrEnum):
     TWICE = "assigned, twice over"
 
 
-class _Asking(msgspec.Struct, frozen=True):
-    """A request. What is not in the fields of its message has the default of the protocol."""
-
-    def request(self, side: Side) -> Request:
-        """What *side* is sent, and in which version."""
-        raise NotImplementedError
+class AskingStep(msgspec.Struct, frozen=True):
+    """A request; each has a method `request` of what a side is sent. Other fields have the protocol's defaults."""
 
     def shape(self, side: Side, answer: dict[str, Json]) -> dict[str, Json]:
         """The part of the answer that counts; most of the time all of it."""
@@ -80,7 +76,7 @@ class _Asking(msgspec.Struct, frozen=True):
         """Let the member take note of the answer; most requests are not a member's."""
 
 
-class Heartbeat(_Asking, frozen=True):
+class Heartbeat(AskingStep, frozen=True):
     """A ConsumerGroupHeartbeat. What is None, or a timeout of -1, is not said.
 
     Args:
@@ -137,7 +133,7 @@ class Heartbeat(_Asking, frozen=True):
             side.hear_heartbeat(self.group, self.member, sent_epoch=epoch, answer=answer)
 
 
-class Commit(_Asking, frozen=True):
+class Commit(AskingStep, frozen=True):
     """An OffsetCommit. Up to version 9 by name, from 10 on by id.
 
     Args:
@@ -179,7 +175,7 @@ class Commit(_Asking, frozen=True):
                 yield from ((topic, partition, 7) for partition in row["partitions"][:2])
 
 
-class Fetch(_Asking, frozen=True):
+class Fetch(AskingStep, frozen=True):
     """An OffsetFetch of one group.
 
     Args:
@@ -211,7 +207,7 @@ class Fetch(_Asking, frozen=True):
         return "offset_fetch", self.version, {"groups": [group]}
 
 
-class Ask(_Asking, frozen=True):
+class Ask(AskingStep, frozen=True):
     """A request about groups that needs no member: describe, list, delete.
 
     Args:
@@ -251,7 +247,7 @@ class Ask(_Asking, frozen=True):
         return self.api, self.version, fields
 
 
-class RemoveMembers(_Asking, frozen=True):
+class RemoveMembers(AskingStep, frozen=True):
     """A LeaveGroup, as an administrator's tool sends it.
 
     Args:
@@ -274,7 +270,7 @@ class RemoveMembers(_Asking, frozen=True):
         return "leave_group", self.version, fields | {"members": members}
 
 
-class DeleteOffsets(_Asking, frozen=True):
+class DeleteOffsets(AskingStep, frozen=True):
     """An OffsetDelete."""
 
     partitions: tuple[tuple[str, int], ...]
@@ -288,7 +284,7 @@ class DeleteOffsets(_Asking, frozen=True):
         return "offset_delete", 0, {"group_id": side.group_id(self.group), "topics": topics}
 
 
-class Configure(_Asking, frozen=True):
+class Configure(AskingStep, frozen=True):
     """An IncrementalAlterConfigs of a group, or with no value a DescribeConfigs."""
 
     name: str

@@ -11,17 +11,15 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from types import FrameType
 from typing import Final
 
-from kip848_client.cli.shared.options import key_value, parse_topics
-from kip848_client.cli.shared.signals import STOP_SIGNALS
+from kip848_client.cli.shared.options import add_cluster_arguments, parse_address, parse_topics
+from kip848_client.cli.shared.signals import stop_on_signal
 from kip848_client.common.daemon_thread import daemon_thread
 from kip848_client.errors import ConfigError, IllegalStateError
 from kip848_client.testing.broker.broker import EmbeddedBroker
@@ -50,18 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="HOST:PORT",
         help="judge clients of this cluster, through a proxy; without it they are served by the embedded broker",
     )
-    parser.add_argument(
-        "--topic", metavar="NAME:PARTITIONS", action="append", default=[], help="create a topic; may be repeated"
-    )
-    parser.add_argument(
-        "--set",
-        metavar="KEY=VALUE",
-        type=key_value,
-        action="append",
-        default=[],
-        dest="properties",
-        help="a Kafka broker property of the embedded broker",
-    )
+    add_cluster_arguments(parser)
     parser.add_argument(
         "--scenario",
         choices=(*SCENARIOS, "all"),
@@ -91,11 +78,11 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         ConfigError: an option does not parse, or the command cannot be started.
     """
-    host, port = _address(arguments.listen)
-    stopped = threading.Event()
+    host, port = parse_address(arguments.listen)
+    host = host or "127.0.0.1"
     facts: dict[str, str] = {}
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_stopping(stopped))
+        stopped = stack.enter_context(stop_on_signal())
         target = _target(arguments, host, port)
         stack.enter_context(target)
         judge = stack.enter_context(ClientJudge(target, ignore=arguments.ignore))
@@ -152,13 +139,6 @@ def _wait(
 
 
 # --- the broker and the client
-
-
-def _address(text: str) -> tuple[str, int]:
-    host, colon, port = text.rpartition(":")
-    if not (colon and port.isdigit() and int(port) <= 65535):
-        raise ConfigError(f"--listen {text!r} is not [HOST]:PORT with a port of 0 to 65535")
-    return host or "127.0.0.1", int(port)
 
 
 def _target(arguments: argparse.Namespace, host: str, port: int) -> EmbeddedBroker | FaultProxy:
@@ -224,16 +204,3 @@ def _end(process: subprocess.Popen[bytes] | None) -> int | None:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_GRACE_S)
     return status
-
-
-@contextlib.contextmanager
-def _stopping(stopped: threading.Event) -> Iterator[None]:
-    def stop(_signal: int, _frame: FrameType | None) -> None:
-        stopped.set()
-
-    before = {number: signal.signal(number, stop) for number in STOP_SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

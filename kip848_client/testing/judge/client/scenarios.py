@@ -189,7 +189,7 @@ class Stage:
             return
         process.send_signal(signal.SIGSTOP)
         try:
-            time.sleep(_PAUSED_S)
+            time.sleep(_PAUSED_S)  # standing still for this time is what the client is put through
         finally:
             process.send_signal(signal.SIGCONT)
 
@@ -219,7 +219,7 @@ class Stage:
             self._check()
             if time.monotonic() > deadline_s:
                 raise SceneError(f"{what} did not come within {self._patience_s:.0f} s")
-            time.sleep(_SLICE_S / 5)
+            time.sleep(_SLICE_S / 5)  # what is waited for is seen by looking: a hit of a fault, an assignment
 
     def _check(self) -> None:
         if self._process is not None and self._process.poll() is not None:
