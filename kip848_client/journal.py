@@ -16,6 +16,7 @@ import itertools
 import logging
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TextIO, TypeAlias
 
@@ -42,6 +43,8 @@ SCHEMA_VERSION: Final = 1
 _LINE_BYTES_MAX: Final = 64 * 1024 * 1024
 _LEVELS_MAX: Final = 20
 _NUMBER_MAX: Final = 2**63
+_LEFT_TO_OTHERS_MAX: Final = 10_000
+"""So many lines may wait for the thread that writes; beyond that others wait for it, so that memory is bounded."""
 
 Source: TypeAlias = Literal["client", "coordinator", "simulation"]
 if TYPE_CHECKING:
@@ -265,11 +268,18 @@ class JsonLinesJournal:
 
     When the stream fails (a full disk, a closed pipe), a warning is logged and no more events are written: the consumer
     or broker must not fail because of its log. `failed` then says why.
+
+    While another thread writes, `write` leaves its line to that thread, and does not wait. So a signal handler that
+    interrupts a write may close a consumer whose other thread has events to write, and the journal as well.
     """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._lock = threading.Lock()
+        self._lines: Final[deque[str]] = deque()
+        self._turn: Final = threading.Lock()
+        self._writer: int | None = None
+        """The thread that has its turn."""
+        self._is_over = False
         self.failed: OSError | ValueError | None = None
 
     @classmethod
@@ -285,22 +295,39 @@ class JsonLinesJournal:
 
     def write(self, event: JournalEvent) -> None:
         """Append *event* as one line."""
-        line = event.to_json() + "\n"
-        with self._lock:
-            if self.failed is not None:
-                return
-            try:
-                self._stream.write(line)
-                self._stream.flush()
-            except (OSError, ValueError) as error:
-                self.failed = error
-                name = getattr(self._stream, "name", "a stream")
-                _log.warning("journal.given_up file=%s error=%s; what follows is not written to it", name, error)
+        self._lines.append(event.to_json() + "\n")
+        self._write_lines(wait=len(self._lines) > _LEFT_TO_OTHERS_MAX)
 
     def close(self) -> None:
-        """Close the stream."""
-        with self._lock:
-            self._stream.close()
+        """Close the stream, after all that was written so far."""
+        self._is_over = True
+        self._write_lines(wait=True)
+
+    def _write_lines(self, *, wait: bool) -> None:
+        """Write what is there, and close the stream if it is over, unless another call is at it and sees to that."""
+        while self._lines or (self._is_over and not self._stream.closed):
+            if not self._turn.acquire(blocking=wait and self._writer != threading.get_ident()):
+                return
+            try:
+                self._writer = threading.get_ident()
+                while self._lines:
+                    self._write_line(self._lines.popleft())
+                if self._is_over:
+                    self._stream.close()
+            finally:
+                self._writer = None
+                self._turn.release()
+
+    def _write_line(self, line: str) -> None:
+        if self.failed is not None:
+            return
+        try:
+            self._stream.write(line)
+            self._stream.flush()
+        except (OSError, ValueError) as error:
+            self.failed = error
+            name = getattr(self._stream, "name", "a stream")
+            _log.warning("journal.given_up file=%s error=%s; what follows is not written to it", name, error)
 
 
 def tee(journals: Iterable[Journal]) -> Journal:

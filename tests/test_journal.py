@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import re
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,7 @@ from kip848_client.journal import (
     read_journal,
     tee,
 )
+from tests.support.waiting import TIMEOUT_S
 
 EVENT = JournalEvent(
     ts_ms=1_700_000_000_000,
@@ -153,3 +156,71 @@ def test_an_event_reaches_every_journal_of_a_tee() -> None:
     first, second = MemoryJournal(), MemoryJournal()
     tee([first, second]).write(EVENT)
     assert first.events == second.named("member_joined") == (EVENT,)
+
+
+class Interrupted(io.StringIO):
+    """A stream whose first write something else happens in the middle of."""
+
+    def __init__(self, action: Callable[[], None]) -> None:
+        super().__init__()
+        self.action: Callable[[], None] | None = action
+        self.text = ""
+
+    def write(self, text: str) -> int:
+        action, self.action = self.action, None
+        if action is not None:
+            action()
+        return super().write(text)
+
+    def close(self) -> None:
+        if not self.closed:
+            self.text = self.getvalue()
+        super().close()
+
+
+def test_a_thread_does_not_wait_for_another_that_writes() -> None:
+    """A signal handler that interrupts a write closes a consumer, whose heartbeat thread writes events as it ends."""
+    ended: list[bool] = []
+
+    def write_in_another_thread() -> None:
+        thread = threading.Thread(target=sink.write, args=(EVENT,), daemon=True)
+        thread.start()
+        thread.join(TIMEOUT_S)
+        ended.append(not thread.is_alive())
+
+    stream = Interrupted(write_in_another_thread)
+    sink = JsonLinesJournal(stream)
+    sink.write(EVENT)
+    assert ended == [True]
+    assert stream.getvalue() == (EVENT.to_json() + "\n") * 2
+
+
+def test_a_signal_handler_may_close_the_journal_in_the_middle_of_a_write() -> None:
+    """It would wait for the call that it interrupts, for ever."""
+
+    def close() -> None:
+        sink.close()
+
+    stream = Interrupted(close)
+    sink = JsonLinesJournal(stream)
+    sink.write(EVENT)
+    assert stream.closed
+    assert stream.text == EVENT.to_json() + "\n"
+
+
+def test_lines_of_many_threads_are_all_written_before_the_stream_is_closed(tmp_path: Path) -> None:
+    """Each leaves its lines to the thread that is writing, which must not overlook the last one."""
+    path = tmp_path / "events.jsonl"
+    sink = JsonLinesJournal.open(path)
+
+    def write() -> None:
+        for _ in range(200):
+            sink.write(EVENT)
+
+    threads = [threading.Thread(target=write, daemon=True) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    sink.close()
+    assert list(read_journal(path)) == [EVENT] * 800

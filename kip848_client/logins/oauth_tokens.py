@@ -79,8 +79,12 @@ class OAuthTokens:
         """
         with self._changed:
             held = self._good_token()
-            if held is not None and self._now_s() < self._renew_s and not self.source.has_changed():
-                return held
+            is_young = self._now_s() < self._renew_s
+        # Without the lock, here and below, while others' code runs: it may take its time, or need a token itself.
+        if held is not None and is_young and not self.source.has_changed():
+            return held
+        with self._changed:
+            held = self._good_token()
             if self._failure is not None and not now and self._now_s() < self._retry_s:
                 return self._old_token()
             if held is not None and self._renewing and self._failure is not None:
@@ -88,13 +92,14 @@ class OAuthTokens:
             before = self._attempts
             until_s = None if held is None else time.monotonic() + _PATIENCE_S
             self._changed.notify_all()  # a renewal that waits for its next attempt, while the token has expired
-            while self._attempts == before:
+        while True:
+            self._begin(before)
+            with self._changed:
                 left_s = None if until_s is None else until_s - time.monotonic()
-                if left_s is not None and left_s <= 0:
-                    break
-                self._begin()
-                self._changed.wait(left_s)
-            return self._old_token()
+                if self._attempts != before or (left_s is not None and left_s <= 0):
+                    return self._old_token()
+                if self._renewing:
+                    self._changed.wait(left_s)
 
     def __call__(self, config: str | None = None) -> tuple[str, float, str, dict[str, str]]:
         """For librdkafka: (token, expiry in seconds since 1970, principal, extensions)."""
@@ -119,15 +124,19 @@ class OAuthTokens:
             raise ConnectionLostError(f"the token of {self.source.name} has expired, and there is no new one yet")
         raise copy.copy(self._failure) from self._failure  # each thread needs a traceback of its own
 
-    def _begin(self) -> None:
-        if not self._renewing:
-            thread = daemon_thread(self._renew, "kip848-oauth-tokens")
-            self._renewing = True
-            try:
-                thread.start()
-            except BaseException:
+    def _begin(self, attempts: int) -> None:
+        """Start a renewal, unless one runs, or there was an attempt since there were so many."""
+        claimed = False
+        try:
+            with self._changed:
+                if self._renewing or self._attempts != attempts:
+                    return
+                self._renewing = claimed = True
+            daemon_thread(self._renew, "kip848-oauth-tokens").start()
+        except BaseException:
+            if claimed:
                 self._renewing = False
-                raise
+            raise
 
     def _renew(self) -> None:
         """Fetch a token, and try again while the old one is good."""
@@ -153,14 +162,13 @@ class OAuthTokens:
         except BaseException as error:  # noqa: BLE001  else those who wait would wait for ever
             failure = ConnectionLostError(f"{self.source.name} raised {type(error).__name__}")
             failure.__cause__ = error
+        now_s = self._now_s()
+        if token is not None and token.expires_s <= now_s:
+            failure = ConnectionLostError(
+                f"{self.source.name} returned a token that expired {now_s - token.expires_s:.0f} s ago; compare "
+                "the clocks of both machines"
+            )
         with self._changed:
-            now_s = self._now_s()
-            if token is not None and token.expires_s <= now_s:
-                failure = ConnectionLostError(
-                    f"{self.source.name} returned a token that expired {now_s - token.expires_s:.0f} s ago; compare "
-                    "the clocks of both machines"
-                )
-            self._attempts += 1
             self._failure = failure
             if failure is None:
                 assert token is not None
@@ -171,10 +179,13 @@ class OAuthTokens:
             else:
                 self._retry_s = now_s + min(BACKOFF_MAX_S, BACKOFF_S * 2**self._failures)
                 self._failures = min(self._failures + 1, 16)
-                log_event(logging.WARNING, LogEvent.OAUTH_FAILED, error=failure)  # once, not for each that waits
             is_over = failure is None or self._good_token() is None
+        if failure is not None:
+            log_event(logging.WARNING, LogEvent.OAUTH_FAILED, error=failure)  # once, not for each that waits
+        with self._changed:
+            self._attempts += 1
             self._changed.notify_all()
-            return is_over
+        return is_over
 
 
 class _Shared:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from kip848_client.common.model import OAuthToken
 from kip848_client.errors import AuthenticationError, ConnectionLostError, Kip848Error
 from kip848_client.logins.oauth_tokens import OAuthTokens
-from tests.support.waiting import wait_until
+from tests.support.waiting import TIMEOUT_S, wait_until
 
 LIFE_S: Final = 100.0
 
@@ -28,6 +29,7 @@ class Source:
         self.changed = False
         self.gate = threading.Event()
         self.gate.set()
+        self.when_looked_at: Callable[[], None] | None = None
 
     def fetch(self, now_s: float) -> OAuthToken:
         self.asked += 1
@@ -39,6 +41,9 @@ class Source:
         return OAuthToken(f"token{self.issued}", now_s + LIFE_S)
 
     def has_changed(self) -> bool:
+        if (look := self.when_looked_at) is not None:
+            self.when_looked_at = None
+            look()
         return self.changed
 
 
@@ -176,3 +181,45 @@ def test_an_error_that_nobody_foresaw_reaches_those_who_wait(tokens: OAuthTokens
     with pytest.raises(ConnectionLostError, match="the source raised RuntimeError") as failure:
         tokens.token()
     assert "canary" not in str(failure.value)
+
+
+def ask_in_another_thread(tokens: OAuthTokens) -> bool:
+    """Whether another thread gets a token while this one is where it is."""
+    found: list[str] = []
+    thread = threading.Thread(target=lambda: found.append(tokens.token().value), daemon=True)
+    thread.start()
+    thread.join(TIMEOUT_S)
+    return bool(found)
+
+
+def test_a_log_handler_that_waits_for_a_client_gets_its_token(
+    tokens: OAuthTokens, source: Source, clock: Clock
+) -> None:
+    """A handler that sends the log to Kafka would stand still for good, and every login of the process with it."""
+    answers: list[bool] = []
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if "oauth_failed" in record.getMessage():
+                answers.append(ask_in_another_thread(tokens))
+
+    tokens.token()
+    handler = Handler()
+    logging.getLogger("kip848_client").addHandler(handler)
+    try:
+        source.failure = ConnectionLostError("away")
+        clock.advance(80)
+        tokens.token()
+        wait_until(lambda: bool(answers), what="the log")
+    finally:
+        logging.getLogger("kip848_client").removeHandler(handler)
+    assert answers == [True]
+
+
+def test_a_slow_look_at_a_token_file_holds_up_no_other_client(tokens: OAuthTokens, source: Source) -> None:
+    """The file may lie on a share that hangs, and a signal handler that interrupts the look closes its consumer."""
+    answers: list[bool] = []
+    tokens.token()
+    source.when_looked_at = lambda: answers.append(ask_in_another_thread(tokens))
+    tokens.token()
+    assert answers == [True]
