@@ -67,12 +67,13 @@ def test_what_is_remembered_is_bounded() -> None:
 
 def test_a_broker_that_cannot_be_reached_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
     """librdkafka tries again all the time; a person reads the first line."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        address = f"127.0.0.1:{listening.getsockname()[1]}"  # no socket listens there from now on
-    with Consumer({"bootstrap.servers": address, "group.id": "told"}) as consumer:
-        consumer.subscribe(["orders"])
-        wait_until(lambda: consumer.poll(0.1) is None and refusals(caplog, address))
-        consumer.poll(0.5)
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))  # and does not listen
+        address = f"127.0.0.1:{bound.getsockname()[1]}"
+        with Consumer({"bootstrap.servers": address, "group.id": "told"}) as consumer:
+            consumer.subscribe(["orders"])
+            wait_until(lambda: consumer.poll(0.1) is None and refusals(caplog, address))
+            consumer.poll(0.5)
 
     assert len(refusals(caplog, address)) == 1
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 import subprocess
 import sys
 import urllib.error
@@ -21,6 +20,7 @@ from kip848_client import Consumer, EmbeddedBroker, TopicPartition
 from kip848_client.errors import ErrorCode
 from kip848_client.testing.faults import ALWAYS, error
 from tests.support.local_state import check_local_state
+from tests.support.ports import free_ports
 from tests.support.waiting import TIMEOUT_S, wait_until
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -155,14 +155,13 @@ def test_fastapi_leader(kip848_broker: EmbeddedBroker) -> None:
             return bool(told["leads"] and told["rounds"])
         return False
 
-    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
-        ports = [one.getsockname()[1], two.getsockname()[1]]
+    ports = free_ports(2)
     with (
         example("fastapi_leader.py", kip848_broker, str(ports[0])) as first,
         example("fastapi_leader.py", kip848_broker, str(ports[1])) as second,
     ):
         wait_until(lambda: sum(map(leads, ports)) == 1, TIMEOUT_S, "a leader")
-        kip848_broker.wait_for_group("shop", state="Stable", members=2)
+        kip848_broker.wait_for_group("shop", state="Stable", members=2, timeout_s=TIMEOUT_S)
         leader, other = (first, ports[1]) if leads(ports[0]) else (second, ports[0])
         leader.send_signal(signal.SIGTERM)
         wait_until(lambda: leads(other), TIMEOUT_S, "the next leader")

@@ -14,13 +14,12 @@ import base64
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -29,6 +28,7 @@ import msgspec
 
 from tests.interop.kafka_libs import KAFKA_FOLDER, java_command, kafka_libs, kafka_version
 from tests.interop.kafka_wire import Json, WireConnection
+from tests.support.ports import free_ports
 from tests.support.waiting import wait_until
 
 START_TIMEOUT_S: Final = 120.0
@@ -228,7 +228,7 @@ class KafkaBroker:
         # Ports are free when they are chosen, not when they are bound: another process can take one in between.
         # The controller's port is part of what is formatted, so a new port means formatting again.
         for attempts_left in reversed(range(PORT_ATTEMPTS)):
-            ports = _free_ports(tuple(self._protocols))
+            ports = dict(zip(self._protocols, free_ports(len(self._protocols)), strict=True))
             self._write_properties(ports)
             self._format()
             self._ports = ports
@@ -347,14 +347,6 @@ class KafkaBroker:
 def _rows(value: Json) -> list[dict[str, Json]]:
     assert isinstance(value, list)
     return [row for row in value if isinstance(row, dict)]
-
-
-def _free_ports(names: Sequence[str]) -> dict[str, int]:
-    with ExitStack() as held:  # held together, so that they differ
-        sockets = [held.enter_context(socket.socket()) for _ in names]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return {name: one.getsockname()[1] for name, one in zip(names, sockets, strict=True)}
 
 
 def _escaped(value: str) -> str:

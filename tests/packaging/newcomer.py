@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 import shlex
 import signal
-import socket
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
+
+from tests.support.ports import free_ports
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 TIMEOUT_S = 60
@@ -74,8 +75,7 @@ class Newcomer:
         self._python, self._folder = python, folder
         # Only the environment's own programs: no Java, no other Python, no compiler.
         self._environment = {"PATH": str(python.parent), "HOME": str(folder), "LANG": "C.UTF-8"}
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self._address = f"127.0.0.1:{free.getsockname()[1]}"
+        self._address = f"127.0.0.1:{free_ports(1)[0]}"
         self._broker: subprocess.Popen[str] | None = None
         self._consumer = ""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 import subprocess
 import sys
 import urllib.error
@@ -15,6 +14,7 @@ from typing import Any
 
 from confluent_kafka import Producer
 
+from tests.support.ports import free_ports
 from tests.support.waiting import TIMEOUT_S, wait_until
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "local_state.py"
@@ -25,7 +25,7 @@ def check_local_state(bootstrap: str, folder: Path, *, protocol: str) -> None:
 
     The topics ``orders`` and ``orders-totals`` have two partitions each.
     """
-    ports = _free_ports()
+    ports = free_ports(2)
     order(bootstrap, *range(10))
     with ExitStack() as stack:
         first = _start(stack, bootstrap, folder / "a", ports[0], protocol)
@@ -84,10 +84,3 @@ def _start(stack: ExitStack, bootstrap: str, folder: Path, port: int, protocol: 
 def _stop(process: subprocess.Popen[bytes]) -> None:
     process.send_signal(signal.SIGINT)
     assert process.wait(TIMEOUT_S) == 0
-
-
-def _free_ports() -> tuple[int, int]:
-    with socket.socket() as one, socket.socket() as other:
-        one.bind(("127.0.0.1", 0))
-        other.bind(("127.0.0.1", 0))
-        return one.getsockname()[1], other.getsockname()[1]

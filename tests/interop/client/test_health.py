@@ -16,6 +16,7 @@ from kip848_client.testing.faults.actions import error
 from tests.interop.client.conftest import MakeConsumer
 from tests.interop.client.drive import Produce
 from tests.support.driving import QUIET, drive
+from tests.support.waiting import TIMEOUT_S
 
 pytestmark = pytest.mark.interop
 
@@ -25,7 +26,7 @@ def probed(consumer: Consumer) -> ConsumerHealth:
     found: list[ConsumerHealth] = []
     thread = threading.Thread(target=lambda: found.append(consumer.health()))
     thread.start()
-    thread.join(10)
+    thread.join(TIMEOUT_S)
     return found[0]
 
 

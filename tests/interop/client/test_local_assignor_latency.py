@@ -16,9 +16,9 @@ from tests.support.driving import DrivenConsumer, drive
 
 MEMBERS = 10
 PARTITIONS = 40
-INTERVAL_MS = 1_000
+INTERVAL_MS = 2_000
 """Long beside what polling ten consumers in turns takes, so that a busy machine does not count as a slow protocol."""
-CONFIG = {"group.consumer.heartbeat.interval.ms": str(INTERVAL_MS), "group.consumer.session.timeout.ms": "10000"}
+CONFIG = {"group.consumer.heartbeat.interval.ms": str(INTERVAL_MS), "group.consumer.session.timeout.ms": "60000"}
 
 pytestmark = pytest.mark.kip848_broker(topics={"orders": PARTITIONS}, config=CONFIG)
 

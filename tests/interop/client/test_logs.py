@@ -12,6 +12,7 @@ from typing import Any, Final
 import pytest
 
 from kip848_client import Consumer, EmbeddedBroker, TopicPartition
+from kip848_client.common.clock import ManualClock
 from kip848_client.common.logs import LogEvent
 from tests.interop.client.conftest import MakeConsumer
 from tests.support.driving import QUIET, ClockAhead
@@ -19,6 +20,8 @@ from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.interop
 
+PATIENT: Final[dict[str, Any]] = {"request.timeout.ms": 86_400_000, "max.poll.interval.ms": 86_400_000}
+"""The clock of these tests runs ahead of the broker, which answers in real time, and of the thread that polls."""
 PAGE: Final = Path(__file__).parents[3] / "docs/observability.md"
 
 
@@ -38,7 +41,7 @@ def fill(broker: EmbeddedBroker) -> EmbeddedBroker:
 
 
 def conf_of(broker: EmbeddedBroker, **more: Any) -> dict[str, Any]:
-    return {**QUIET, "bootstrap.servers": broker.bootstrap_servers, "group.id": "shop", **more}
+    return {**QUIET, "bootstrap.servers": broker.bootstrap_servers, "group.id": "shop", **PATIENT, **more}
 
 
 def poll_until_told(
@@ -82,7 +85,7 @@ def test_the_log_of_a_new_user_on_a_full_topic_answers_why_nothing_is_read(
     """The first hour of most users: the default is latest, and the topic is full. It is the log in the docs."""
     fill(broker)
     clock = ClockAhead()
-    with make_consumer("shop", clock=clock, auto_offset_reset="latest").raw as consumer:
+    with make_consumer("shop", clock=clock, auto_offset_reset="latest", **PATIENT).raw as consumer:
         consumer.subscribe(["payments"])
         poll_until_told(consumer, clock, lines)
         told = [
@@ -196,18 +199,23 @@ def test_seeks_between_two_polls_are_one_line(
     full: EmbeddedBroker, lines: Callable[[LogEvent], list[logging.LogRecord]]
 ) -> None:
     """Thousands of partitions are sought one by one; who seeks for each record gets a line a second."""
-    clock = ClockAhead()
+    clock = ManualClock()
     with Consumer(conf_of(full), clock=clock) as consumer:
         consumer.subscribe(["payments"])
-        wait_until(lambda: consumer.poll(0.05) is None and lines(LogEvent.READING_FROM), what="a start")
-        wait_until(lambda: consumer.poll(0.05) is None and len(consumer.lag()) == 3, what="positions")
+
+        def settled() -> bool:
+            clock.advance(50)
+            return consumer.poll(0.05) is None and bool(lines(LogEvent.READING_FROM)) and len(consumer.lag()) == 3
+
+        wait_until(settled, what="positions")
+        clock.advance(1_000)
         for partition in range(3):
             consumer.seek(TopicPartition("payments", partition, 5))
         consumer.poll(0)
         consumer.seek(TopicPartition("payments", 0, 6))
         consumer.poll(0)
         soon = [record.offsets for record in lines(LogEvent.READING_FROM)[1:]]  # type: ignore[attr-defined]
-        clock.ahead_ms += 1_000
+        clock.advance(1_000)
         consumer.seek(TopicPartition("payments", 0, 6))
         consumer.poll(0)
 
@@ -240,7 +248,7 @@ def test_process_names_the_listener_that_held_it_up(
 ) -> None:
     """It polls by itself, so "poll more often" would be no advice."""
     clock = ClockAhead()
-    with Consumer(conf_of(full), clock=clock) as consumer:
+    with Consumer(conf_of(full, **{"max.poll.interval.ms": 300_000}), clock=clock) as consumer:
 
         def slow(_: Consumer, __: list[TopicPartition]) -> None:
             if not lines(LogEvent.PROCESSING_LATE):

@@ -110,9 +110,10 @@ def test_a_coordinator_that_wants_a_pause_gets_it(broker: EmbeddedBroker, make_c
     """KIP-219: the broker does not read from a throttled connection; what is written meanwhile only times out."""
     consumer = make_consumer().subscribe("orders")
     drive(consumer, until=lambda: len(consumer.partitions) == 4 and consumer.raw.state is MemberState.STABLE)
-    rule = broker.faults.on(HEARTBEAT, throttling(400))
-    rule.wait()
-    throttled = broker.requests.of(HEARTBEAT)[-1]
+    broker.faults.on(HEARTBEAT, throttling(400))
+    throttled = broker.requests.wait_for(
+        HEARTBEAT, answered=True, when=lambda logged: getattr(logged.response, "throttle_time_ms", 0) == 400
+    )
     following = broker.requests.wait_for(HEARTBEAT, since=throttled.number)
     assert following.ts_ms - throttled.ts_ms >= 390
 
@@ -136,7 +137,7 @@ def test_a_pause_does_not_keep_the_commits_and_the_leave_of_close(
             paused.set()
 
     monkeypatch.setattr(CoordinatorManager, "answered", answered_and_told)
-    consumer = make_consumer(enable_auto_commit=automatic).subscribe("orders")
+    consumer = make_consumer(enable_auto_commit=automatic, auto_commit_interval_ms=HOUR_MS).subscribe("orders")
     drive(consumer, until=lambda: len(consumer.partitions) == 4 and broker.requests.of("Fetch"))
     broker.faults.on(HEARTBEAT, throttling(HOUR_MS))
     assert paused.wait(TIMEOUT_S)

@@ -19,7 +19,7 @@ from kip848_client.testing.faults import ALWAYS, close, drop, hold
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.interop.client.drive import HEARTBEAT, Produce, is_our_lookup
 from tests.support.marks import crossed
-from tests.support.waiting import SOON_S
+from tests.support.waiting import SOON_S, TIMEOUT_S
 
 pytestmark = pytest.mark.interop
 
@@ -68,7 +68,7 @@ class Program:
             start_new_session=True,
         )
         self.lines: list[str] = []
-        self.watchdog = threading.Timer(120, self.kill)
+        self.watchdog = threading.Timer(240, self.kill)
         self.watchdog.start()
 
     def kill(self) -> None:
@@ -93,7 +93,7 @@ class Program:
         """How long it took from its word ``ending`` to its end."""
         while not (text := self.line()).startswith("ending"):
             assert text or self.process.poll() is None, self.errors()
-        self.process.wait(60)
+        self.process.wait(TIMEOUT_S)
         took_s = time.monotonic() - float(text.split()[1])
         assert self.process.returncode == code, self.errors()
         return took_s
@@ -130,7 +130,7 @@ def is_leave(request: ConsumerGroupHeartbeatRequest) -> bool:
 
 def hears_the_leave(broker: EmbeddedBroker) -> None:
     """Wait until the broker has heard that the member leaves, whatever it does with that."""
-    broker.requests.wait_for(HEARTBEAT, when=lambda logged: is_leave(logged.request))  # type: ignore[arg-type]
+    broker.requests.wait_for(HEARTBEAT, when=lambda logged: is_leave(logged.request), timeout_s=TIMEOUT_S)  # type: ignore[arg-type]
 
 
 def silent(broker: EmbeddedBroker) -> None:
@@ -183,7 +183,7 @@ def test_a_program_that_exits_inside_a_listener_ends_within_a_second(
             consumer.poll(0.05)
         """,
     )
-    broker.requests.wait_for(HEARTBEAT)
+    broker.requests.wait_for(HEARTBEAT, timeout_s=TIMEOUT_S)
     trouble(broker)
     program.go_on()
     assert program.seconds_to_end() < SOON_S

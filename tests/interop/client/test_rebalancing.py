@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -31,7 +32,7 @@ from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHe
 from tests.interop.client.conftest import MakeConsumer
 from tests.interop.client.drive import HEARTBEAT, Produce, delivered_once, keys_of
 from tests.support.driving import QUIET, ClockAhead, DrivenConsumer, drive
-from tests.support.waiting import SOON_S, outlast, wait_until
+from tests.support.waiting import SOON_S, TIMEOUT_S, wait_until
 
 pytestmark = pytest.mark.interop
 
@@ -41,6 +42,12 @@ def evict(broker: EmbeddedBroker, consumer: DrivenConsumer) -> None:
     with RawConnection(broker.bootstrap_servers) as connection:
         request = ConsumerGroupHeartbeatRequest(group_id="g", member_id=consumer.raw.member_id, member_epoch=-1)
         assert connection.ask(request, version=1).error_code == 0
+
+
+def beats(broker: EmbeddedBroker, consumer: DrivenConsumer) -> None:
+    """Wait until the member has looked at its clock and at its application, and is in the group all the same."""
+    mark = broker.requests.mark()
+    broker.requests.wait_for(HEARTBEAT, member=consumer.raw.member_id, since=mark, count=2, timeout_s=TIMEOUT_S)
 
 
 def test_no_record_is_delivered_between_lost_and_assigned(
@@ -170,10 +177,12 @@ def test_a_consumer_that_does_not_poll_leaves_and_comes_back(
 ) -> None:
     """max.poll.interval.ms: stuck work is given to others; the application hears *lost* when it polls again."""
     produce("orders", 5)
-    consumer = make_consumer(max_poll_interval_ms=1_000).subscribe("orders")
+    clock = ClockAhead()
+    consumer = make_consumer(clock=clock, max_poll_interval_ms=300_000).subscribe("orders")
     drive(consumer, until=lambda: len(consumer.delivered) >= 20)
     consumer.raw.commit(asynchronous=False)
 
+    clock.ahead_ms += 300_001
     broker.groups.wait_for("g", lambda group: not group.members, what="the silent consumer to leave")
     with pytest.raises(MaxPollExceededError):
         drive(consumer, until=lambda: False)
@@ -229,23 +238,36 @@ def test_taking_records_from_the_buffer_counts_as_polling(
 ) -> None:
     """poll() that answers from memory is a poll: a slow but steady consumer must not be thrown out."""
     produce("orders", 50, partitions=[0])
-    consumer = make_consumer(max_poll_interval_ms=1_500).subscribe("orders")
+    clock = ClockAhead()
+    consumer = make_consumer(clock=clock, max_poll_interval_ms=20_000).subscribe("orders")
 
     for _ in range(13):
         assert consumer.raw.poll(60.0) is not None
-        outlast(0.15)  # the application works on the record
+        clock.ahead_ms += 2_000  # the application works on the record
+        beats(broker, consumer)
 
     assert consumer.raw.state is MemberState.STABLE
     assert consumer.kinds == ["assigned"]
 
 
-def test_a_poll_that_waits_longer_than_the_poll_interval_is_a_poll(make_consumer: MakeConsumer) -> None:
+def test_a_poll_that_waits_longer_than_the_poll_interval_is_a_poll(
+    broker: EmbeddedBroker, make_consumer: MakeConsumer, produce: Produce
+) -> None:
     """An empty topic is no reason to leave: while poll() waits, the application is there."""
-    consumer = make_consumer(max_poll_interval_ms=1_000).subscribe("orders")
-
-    assert consumer.raw.poll(2.0) is None
-
+    clock = ClockAhead()
+    consumer = make_consumer(clock=clock, max_poll_interval_ms=20_000).subscribe("orders")
     drive(consumer, until=lambda: consumer.raw.state is MemberState.STABLE)
+
+    with ThreadPoolExecutor() as pool:
+        polled = pool.submit(consumer.raw.poll, TIMEOUT_S)
+        wait_until(lambda: consumer.raw._core.group.thread.presence.inside, what="the poll")
+        for _ in range(13):
+            clock.ahead_ms += 2_000
+            beats(broker, consumer)
+        produce("orders", 1, partitions=[0])
+        assert polled.result(TIMEOUT_S) is not None
+
+    assert consumer.raw.state is MemberState.STABLE
     assert consumer.kinds == ["assigned"]
 
 

@@ -25,6 +25,9 @@ from tests.support.waiting import TIMEOUT_S, wait_until
 
 pytestmark = pytest.mark.interop
 
+PATIENT_MS = 86_400_000
+"""The clock of these tests runs ahead of the broker, which answers in real time."""
+
 
 def cut_inside_a_record(count: int, first: int) -> bytes:
     """A batch of *count* records in two gzip members; the first ends some bytes behind its record *first*."""
@@ -56,6 +59,7 @@ def settings_of(broker: EmbeddedBroker, **more: ConfigValue) -> dict[str, Config
         "bootstrap.servers": broker.bootstrap_servers,
         "group.id": "g",
         "auto.offset.reset": "earliest",
+        "request.timeout.ms": PATIENT_MS,
         **more,
     }
 

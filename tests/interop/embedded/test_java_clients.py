@@ -100,7 +100,7 @@ def test_a_pattern_of_the_java_client_is_matched_by_the_coordinator(broker: Embe
     assert {partition.topic for partition in group.assigned} == {"orders"}
 
 
-CLASSIC: Final = ("group.protocol=classic", "session.timeout.ms=15000", "heartbeat.interval.ms=200")
+CLASSIC: Final = ("group.protocol=classic", "session.timeout.ms=45000", "heartbeat.interval.ms=200")
 ASSIGNORS: Final = "partition.assignment.strategy=org.apache.kafka.clients.consumer."
 
 
@@ -158,7 +158,7 @@ def test_java_members_move_to_kip_848_and_back_one_by_one(broker: EmbeddedBroker
 def test_a_static_java_member_that_restarts_moves_nothing(broker: EmbeddedBroker, join: Join) -> None:
     """It leads the group, and is told not to assign again (KIP-814)."""
     produce(broker.bootstrap_servers, "orders", 40, partitions=2)
-    static = (*CLASSIC, "group.instance.id=i", "session.timeout.ms=60000")  # a Java process takes seconds to start
+    static = (*CLASSIC, "group.instance.id=i", "session.timeout.ms=300000")  # a Java process takes seconds to start
     first = join("orders", *static)
     wait_until(lambda: first.keys() == all_keys("orders", 40, partitions=2), TIMEOUT_S, "40 records")
     before = broker.wait_for_group("g", state="Stable", members=1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from tests.interop.embedded.clients import MemberThread, place_of, read_committe
 from tests.interop.embedded.writing import TransactionThread
 from tests.interop.real.administrator import Administrator
 from tests.interop.real.fleet import Stream
+from tests.support.ports import free_ports
 from tests.support.waiting import TIMEOUT_S, wait_until
 
 pytestmark = pytest.mark.interop
@@ -33,9 +33,7 @@ class BrokerProcess:
 
     def __init__(self, folder: Path) -> None:
         self.folder: Final = folder
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port: Final = probe.getsockname()[1]
+        (self.port,) = free_ports(1)
         self.address: Final = f"127.0.0.1:{self.port}"
         self.process: subprocess.Popen[bytes] | None = None
 
