@@ -7,6 +7,7 @@ Python code, and most ids of one run are the same few objects.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
@@ -52,43 +53,31 @@ def survey(
             members have the same partition.
         topics: topic id -> number of partitions.
     """
-    counts: dict[int, int] = {}  # by identity; the ids live as long as the targets do
-    slots: dict[int, int] = {}
-    position = {topic_id: index for index, topic_id in enumerate(topics)}
+    # By identity, of each set of subscribed topics; the ids and sets live as long as this runs. 0: not subscribed.
+    counts_of: defaultdict[int, dict[int, int]] = defaultdict(dict)
     kept: list[TopicPartitions] = []
     sizes: list[int] = []
-    owned = [0] * len(position)
     for target, subscribed in targets:
         if not target:
             kept.append(NOTHING if target is None else target)
             sizes.append(0)
             continue
         size = 0
-        valid = True
+        counts = counts_of[id(subscribed)]
         for topic_id, numbers in target.items():
-            key = id(topic_id)
-            count = counts.get(key)
-            if count is None:
-                count = counts[key] = topics.get(topic_id, 0)
-                slots[key] = position.get(topic_id, 0)
-            if not numbers or numbers[-1] >= count or (subscribed is not None and topic_id not in subscribed):
-                valid = False
+            try:
+                count = counts[id(topic_id)]
+            except KeyError:
+                count = topics.get(topic_id, 0) if subscribed is None or topic_id in subscribed else 0
+                counts[id(topic_id)] = count
+            if not numbers or numbers[-1] >= count:
+                target = _valid_part(target, topics=topics, subscribed=subscribed)
+                size = sum(map(len, target.values()))
                 break
             size += len(numbers)
-        if not valid:
-            target = _valid_part(target, topics=topics, subscribed=subscribed)
-            size = sum(map(len, target.values()))
-            for topic_id, numbers in target.items():
-                owned[position[topic_id]] += len(numbers)
-        else:
-            for topic_id, numbers in target.items():
-                owned[slots[id(topic_id)]] += len(numbers)
         kept.append(target)
         sizes.append(size)
-    with_holes = {
-        topic_id: count for (topic_id, count), held in zip(topics.items(), owned, strict=True) if held < count
-    }
-    return Survey(kept, sizes, _holes(kept, with_holes) if with_holes else {})
+    return Survey(kept, sizes, _free(kept, topics) if sum(sizes) < sum(topics.values()) else {})
 
 
 def add_partitions(partitions: MutableTopicPartitions, run: PartitionRun) -> None:
@@ -194,17 +183,22 @@ def _valid_part(
     return kept
 
 
-def _holes(kept: Sequence[TopicPartitions], topics: Mapping[UUID, int]) -> MutableTopicPartitions:
-    """The partitions of *topics* that no member keeps; each topic has some."""
+def _free(kept: Sequence[TopicPartitions], topics: Mapping[UUID, int]) -> MutableTopicPartitions:
+    """The partitions of *topics* that no member keeps; topics without any are left out."""
     held: dict[UUID, list[tuple[int, ...]]] = {topic_id: [] for topic_id in topics}
+    lists: dict[int, list[tuple[int, ...]]] = {}  # the same, by identity of the topic id
     for partitions in kept:
         for topic_id, numbers in partitions.items():
-            if topic_id in held:
-                held[topic_id].append(numbers)
-    every = tuple(range(max(topics.values())))
+            runs = lists.get(id(topic_id))
+            if runs is None:
+                runs = lists[id(topic_id)] = held[topic_id]
+            runs.append(numbers)
+    every = tuple(range(max(topics.values(), default=0)))
     free: MutableTopicPartitions = {}
     for topic_id, count in topics.items():
         runs = held[topic_id]
+        if sum(map(len, runs)) == count:
+            continue
         if not runs:
             free[topic_id] = every[:count]
             continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from uuid import UUID
 
+from kip848_client.assignors.server.partitions import MutableTopicPartitions
 from kip848_client.assignors.server.spec import (
     GroupSpec,
     TargetAssignment,
@@ -32,12 +33,11 @@ class RangeAssignor:
         """Compute the target of every member; see `ServerAssignor.assign`."""
         check_topics(spec)
         instance_ids = spec.instance_ids
-        static = sorted(
-            (member for member in spec.subscriptions if member in instance_ids), key=instance_ids.__getitem__
-        )
-        members = static + sorted(member for member in spec.subscriptions if member not in instance_ids)
+        static = [member for member in spec.subscriptions if member in instance_ids]
+        dynamic = [member for member in spec.subscriptions if member not in instance_ids]
+        members = sorted(static, key=instance_ids.__getitem__) + sorted(dynamic)
         every = tuple(range(max(spec.topics.values(), default=0)))
-        owned: list[dict[UUID, tuple[int, ...]]] = [{} for _ in members]
+        owned: list[MutableTopicPartitions] = [{} for _ in members]
         subscribers_of = subscribers_by_topic(members_alike(spec, members))
         alike: dict[tuple[int, int], dict[UUID, None]] = {}
         for topic_id, subscribers in subscribers_of.items():
@@ -52,7 +52,9 @@ class RangeAssignor:
                     owned[member].update(partitions)
                 else:
                     owned[member] = partitions
-        return _reuse(dict(zip(members, owned, strict=True)), spec.target)
+        assignment: dict[str, TopicPartitions] = dict(zip(members, owned, strict=True))
+        _reuse(assignment, spec.target)
+        return assignment
 
 
 def _runs(count: int, owners: int, every: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
@@ -65,10 +67,11 @@ def _runs(count: int, owners: int, every: tuple[int, ...]) -> Iterator[tuple[int
         start = end
 
 
-def _reuse(assignment: dict[str, dict[UUID, tuple[int, ...]]], target: TargetAssignment) -> TargetAssignment:
+def _reuse(assignment: dict[str, TopicPartitions], target: TargetAssignment) -> None:
     """Share what did not change with the target in force, so that the caller finds the difference by identity."""
-    result: dict[str, TopicPartitions] = {}
+    if not target:
+        return
     for member_id, partitions in assignment.items():
         before = target.get(member_id)
-        result[member_id] = before if before is not None and before == partitions else partitions
-    return result
+        if before == partitions and before is not None:
+            assignment[member_id] = before

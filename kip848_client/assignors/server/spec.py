@@ -96,7 +96,10 @@ def _distinct_subscriptions(spec: GroupSpec) -> list[tuple[UUID, ...]]:
 
 
 def members_alike(spec: GroupSpec, member_ids: Sequence[str]) -> Mapping[tuple[UUID, ...], list[int]]:
-    """Subscription -> positions in *member_ids* of the members that have it, ascending."""
+    """Subscription -> positions in *member_ids*, which names all members, of those that have it, ascending."""
+    common = common_subscription(spec)
+    if common is not None:
+        return {common: list(range(len(member_ids)))}
     by_identity: dict[int, tuple[tuple[UUID, ...], list[int]]] = {}
     for index, member_id in enumerate(member_ids):
         subscription = spec.subscriptions[member_id]

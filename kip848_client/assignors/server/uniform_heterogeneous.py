@@ -93,21 +93,27 @@ class _Builder:
         if max(self._sizes) - min(self._sizes) <= 1:
             return
         shared = [topic_id for topic_id in self._topics if len(self._subscribers[topic_id]) > 1]
+        even: set[int] = set()  # lists of subscribers, by identity, whose loads differ by at most one
         for _ in range(_BALANCE_ROUNDS_MAX):
             moved = False
             for topic_id in shared:
-                moved |= self._balance_topic(topic_id)
+                subscribers = self._subscribers[topic_id]
+                if id(subscribers) in even:
+                    continue
+                loads = [self._sizes[index] for index in subscribers]
+                if max(loads) - min(loads) <= 1:
+                    even.add(id(subscribers))
+                elif self._balance_topic(topic_id):
+                    moved = True
+                    even.clear()
             if not moved:
                 return
 
     def _balance_topic(self, topic_id: UUID) -> bool:
+        """Whether any partition moved."""
         sizes, held = self._sizes, self._held
-        subscribers = self._subscribers[topic_id]
-        loads = [sizes[index] for index in subscribers]
-        if max(loads) - min(loads) <= 1:
-            return False
         # Ties are decided by the order in which subscribers stood before anything moved.
-        order = sorted(subscribers, key=lambda index: (sizes[index], index))
+        order = sorted(self._subscribers[topic_id], key=lambda index: (sizes[index], index))
         donors = [(-sizes[index], -place) for place, index in enumerate(order) if topic_id in held[index]]
         heapq.heapify(donors)
         takers = [(sizes[index], place) for place, index in enumerate(order)]
