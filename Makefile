@@ -18,7 +18,7 @@
 #   make soak-jobs     10,000 jobs of a share group, with kills and a deploy
 #   make soak-retries  an outage, retry topics and kills
 #   make soak-workers  the same for workers and an elected leader; SOAK=--oldest on a Kafka of 2020
-#   make diary    five minutes of twelve groups on a real Apache Kafka: does the report tell what was done to them?
+#   make diary    five minutes of fifteen groups on a real Apache Kafka: does the report tell what was done to them?
 #   make bench    speed, as ratios against peers
 #   make wheel    build the wheel in dist/; nothing else is installed for it
 #   make package  build the wheel, install it into a clean environment, and read README's first page there as a newcomer

@@ -18,6 +18,7 @@ from kip848_client.tools.report import build_timelines
 from kip848_client.tools.report.findings import Finding, findings_of
 from kip848_client.tools.report.sampling import CommitSampler
 from tests.report.logs import bumped, counted, group_became
+from tests.report.play import PlayedGroup
 from tests.report.test_findings import committed, joined, left
 
 HOUR_MS = 3_600_000
@@ -90,6 +91,35 @@ def test_a_log_with_few_commits_tells_of_the_same_times(history: History, reader
     told = what_went_wrong(reader, GROUP, latest, from_ms=0, to_ms=end_ms, is_now=True)
     assert texts(told) == texts(findings_of(timeline))
     assert "outage" in {each.kind for each in told}
+
+
+@pytest.mark.parametrize(("minutes", "how"), [(5, "leave"), (5, "die"), (180, "leave"), (180, "die")])
+def test_an_outage_of_minutes_or_hours_is_told_alike(
+    minutes: int, how: str, history: History, reader: HistoryReader
+) -> None:
+    """Since when, how long, how many records waited, and who went: the truth is within what both say."""
+    group = PlayedGroup("a", "b", "c", group_id=GROUP)
+    out_ms = group.now_ms
+    for name in "abc":
+        getattr(group, how)(name)
+    group.run(minutes * 60_000)
+    back_ms = group.now_ms
+    for name in "abc":
+        group.join(name)
+        group.run(2_000)
+    group.run(60_000)
+    kept, latest = sampled(group.events)
+    history.write(kept, places={})
+    (timeline,) = build_timelines(group.events)
+    on_page = what_went_wrong(reader, GROUP, latest, from_ms=back_ms - 60_000, to_ms=group.now_ms, is_now=True)
+    (outage,) = [each for each in findings_of(timeline) if each.kind == "outage"]
+    assert outage in on_page
+    assert outage.least_ms is not None
+    assert outage.most_ms is not None
+    assert outage.least_ms <= back_ms - out_ms <= outage.most_ms <= back_ms - out_ms + 2_000
+    truth = 6 * (back_ms - out_ms) // 100
+    assert truth <= outage.records <= truth + 20
+    assert outage.why == {"leave": "deploy" if minutes < 10 else "left", "die": "died"}[how]
 
 
 def test_a_look_at_an_hour_of_last_week_begins_at_a_snapshot(history: History, reader: HistoryReader) -> None:

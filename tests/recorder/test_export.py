@@ -24,6 +24,7 @@ from kip848_client.tools.watching.lag_history import EndHistory
 from kip848_client.tools.watching.watch_view import STUCK_MS
 from tests.recorder.test_command import member, settle
 from tests.recorder.test_watch import NOW_MS, commits_until_one_is_silent, event
+from tests.report.play import PlayedGroup
 from tests.support.waiting import wait_until
 
 MONITORING = Path(__file__).resolve().parents[2] / "examples" / "monitoring"
@@ -229,6 +230,28 @@ def _turn(exporter: Exporter, name: str) -> list[float]:
     return values(scrape(exporter), name, group="billing")
 
 
+@pytest.mark.parametrize(("waits", "unread_s"), [(True, 600), (False, 0)])
+def test_an_outage_of_a_whole_group_is_unread_time_once_it_is_over(waits: bool, unread_s: int) -> None:
+    """Five minutes without any member were 0.9 s in the metrics, and in the report five minutes."""
+    group, ends = PlayedGroup("a", "b", partitions=2), EndHistory()
+    group.leave("a")
+    group.leave("b")
+    group.run(300_000)
+    metrics = GroupMetrics(groups_max=1)
+    metrics.begin(now_ms=0)
+    for each in group.events:
+        metrics.take(each, "consumer")
+    track = metrics.groups["orders"]
+    before_ms = track.unread_ms
+    known = {partition: found.offset + waits for partition, found in track.committed.items()}
+    ends.add(known, now_ms=group.now_ms)
+    track.note_waiting(ends)
+    assert track.unread_ms == before_ms, "whether it was meant to be empty is not known before it is back"
+    back = msgspec.structs.replace(group.events[-1], ts_ms=group.now_ms, fields={"new": "Reconciling"})
+    metrics.take(back, "consumer")
+    assert round((track.unread_ms - before_ms) / 1000) == unread_s
+
+
 def test_durations_are_counted_in_cumulative_buckets() -> None:
     """Prometheus takes a bucket for all durations up to its edge."""
     histogram = Histogram()
@@ -247,6 +270,16 @@ def test_a_lag_in_seconds_is_how_long_ago_the_end_was_where_the_group_is() -> No
     assert behind == {50: 20_000, 100: 20_000, 150: 15_000, 200: 0}
     assert ends.lag(orders, 150) == 50
     assert ends.lag(NamedPartition("gone", 0), 1) is None
+
+
+def test_a_lag_of_an_hour_is_one_of_an_hour() -> None:
+    """The page asks for ends every three seconds, and said "behind 12 min" of a group that was out since midnight."""
+    ends, orders = EndHistory(), NamedPartition("orders", 0)
+    for second in range(0, 7_200, 3):
+        ends.add({orders: second}, now_ms=1_000 * second)
+    for behind_s in (10, 600, 3_600, 7_000):
+        told_ms = ends.behind_ms(orders, 7_197 - behind_s, now_ms=7_197_000)
+        assert told_ms == pytest.approx(1_000 * behind_s)
 
 
 def test_more_groups_than_are_allowed_are_counted() -> None:

@@ -194,6 +194,8 @@ def _outages(timeline: Timeline, story: Story, handovers: Sequence[Handover]) ->
         last = between(story.departures, 0.0, out.start_ms, key=lambda each: each.at_ms)
         together = [each for each in last if out.start_ms - each.at_ms <= _STOPPED_MS]
         cause = story.cause_of(together) if together else Cause("", (), "")
+        if cause.why == "deploy":
+            cause = cause._replace(text=f"all were stopped, and started again: {named(cause.who)}")
         unread_ms = max(each.gap_ms or 0.0 for each in over)
         longer = unread_ms - out.ms >= STILL_MS
         yield Finding(

@@ -68,7 +68,10 @@ class GroupTrack(msgspec.Struct, eq=False):
         rebalancing_since_ms: None while it is at rest.
         committed: the last committed offset of each partition, and when that was.
         held: partitions in which an open transaction holds it back.
-        unread_ms: sum over its partitions of the time that they had no counted owner, up to `counted_ms`.
+        unread_ms: sum over its partitions of the time that they had no counted owner, up to `counted_ms`; an outage of
+            the whole group is added when it is over.
+        empty_since_ms: since when it has had no members; None if it has some, or never had any.
+        waiting: partitions in which records wait for it while it has no members.
     """
 
     view: GroupView
@@ -84,6 +87,8 @@ class GroupTrack(msgspec.Struct, eq=False):
     unread: int = 0
     unread_ms: float = 0.0
     counted_ms: int = 0
+    empty_since_ms: int | None = None
+    waiting: int = 0
     held: frozenset[NamedPartition] = frozenset()
 
     def silent_ms(self, ends: EndHistory) -> list[float]:
@@ -105,6 +110,17 @@ class GroupTrack(msgspec.Struct, eq=False):
             if (found := self.committed.get(partition)) is not None and now_ms - found.at_ms >= STUCK_MS
             if (lag := ends.lag(partition, offset := found.offset))
         ]
+
+    def note_waiting(self, ends: EndHistory) -> None:
+        """Count the partitions in which records wait, if it has no members: an empty group that is done was not out."""
+        if self.empty_since_ms is not None:
+            self.waiting = sum(bool(ends.lag(one, found.offset)) for one, found in self.committed.items())
+
+    def back(self, at_ms: int, *, counted_from_ms: int) -> None:
+        """It has members again: add the outage."""
+        if self.empty_since_ms is not None:
+            self.unread_ms += self.waiting * max(0, at_ms - max(self.empty_since_ms, counted_from_ms))
+        self.empty_since_ms, self.waiting = None, 0
 
     def forget(self, partitions: AbstractSet[NamedPartition]) -> None:
         """Partitions were deleted; nothing is left to read in them."""
@@ -130,6 +146,7 @@ class GroupMetrics:
         self.left_out: Final[set[str]] = set()
         self.durations: Final[dict[str, Histogram]] = {}
         self.is_live: bool = False
+        self._begun_ms = 0
 
     def take(self, event: JournalEvent, kind: str) -> None:
         """Add the next event of a group.
@@ -166,7 +183,7 @@ class GroupMetrics:
         Args:
             now_ms: when the history ended, which is before it had been read.
         """
-        self.is_live = True
+        self.is_live, self._begun_ms = True, now_ms
         for track in self.groups.values():
             track.counted_ms, track.unread = now_ms, len(track.view.free)
 
@@ -201,6 +218,11 @@ class GroupMetrics:
                 track.rebalances += 1
                 self.durations.setdefault(track.reason, Histogram()).add((at_ms - track.rebalancing_since_ms) / 1000)
             track.rebalancing_since_ms = None
+        if state == "Empty":
+            if track.view.state not in {"Empty", ""}:
+                track.empty_since_ms = at_ms
+        else:
+            track.back(at_ms, counted_from_ms=self._begun_ms if self.is_live else at_ms)
         if state == "Dead":
             del self.groups[track.view.group_id]
 

@@ -128,6 +128,7 @@ class GroupsFollower:
             stuck = {}
             for track in self.metrics.groups.values():
                 track.forget(gone)
+                track.note_waiting(self.ends)
                 stuck[track.view.group_id] = track.stuck(self.ends, now_ms=now_ms())
         stable = stable_offsets(self._admin, chain.from_iterable(stuck.values()), timeout_s=self._timeout_s)
         with self.lock:

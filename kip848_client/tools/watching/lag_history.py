@@ -10,6 +10,7 @@ from typing import Final
 from kip848_client.common.model import NamedPartition
 
 _SAMPLES_KEPT: Final = 240
+"""Of one partition; the older ones are ever farther apart."""
 _TREND_MS: Final = 60_000
 _TREND_SAMPLES: Final = 18
 """Fewer lags look like a trend by chance."""
@@ -21,7 +22,7 @@ class EndHistory:
     """The ends of partitions over time, which turn a lag in records into one in seconds."""
 
     def __init__(self) -> None:
-        self._ends: Final[dict[NamedPartition, deque[tuple[int, int]]]] = {}
+        self._ends: Final[dict[NamedPartition, list[tuple[int, int]]]] = {}
 
     def add(
         self, ends: Mapping[NamedPartition, int], *, now_ms: int, unanswered: AbstractSet[NamedPartition] = frozenset()
@@ -34,10 +35,12 @@ class EndHistory:
         for partition in self._ends.keys() - ends.keys() - unanswered:
             del self._ends[partition]
         for partition, end in ends.items():
-            samples = self._ends.setdefault(partition, deque(maxlen=_SAMPLES_KEPT))
+            samples = self._ends.setdefault(partition, [])
             if samples and end < samples[-1][1]:
                 samples.clear()  # the topic was created again, or its log was truncated
             samples.append((now_ms, end))
+            if len(samples) > _SAMPLES_KEPT:
+                del samples[1 : _SAMPLES_KEPT // 2 : 2]  # what is long ago needs no exact time
 
     def lag(self, partition: NamedPartition, committed: int) -> int | None:
         """Records between *committed* and the last known end; None if no end is known."""

@@ -1,1 +1,1 @@
-"""Twelve groups of four kinds of clients, a script that does harm and writes down what it did, and a comparison."""
+"""Fifteen groups of five kinds of clients, a script that does harm and writes down what it did, and a comparison."""

@@ -1,9 +1,10 @@
-"""``python -m tests.soak.diary``: does the report tell what was done to twelve groups on a real Kafka?
+"""``python -m tests.soak.diary``: does the report tell what was done to fifteen groups on a real Kafka?
 
-Groups of ours, librdkafka, Java (KIP-848) and kafka-python (classic) read and commit. A script kills, stops, adds and
-restarts members, and writes down what it did. Groups without members make it 2,000 commits a second. Exporter, page and
-`groups watch` run meanwhile, and the page begins again in the middle; at the end the report of ``__consumer_offsets``,
-all of these and the diary are compared.
+Groups of ours, librdkafka, Java (KIP-848 and classic) and kafka-python (classic) read and commit. A script kills,
+stops, adds and restarts members, and writes down what it did. Groups without members make it 2,000 commits a second.
+Exporter, page and `groups watch` run meanwhile; the page begins again in the middle, and `groups record --from now`
+begins when a third is over. At the end the reports of ``__consumer_offsets`` and of that log, all of these and the
+diary are compared.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,7 +46,7 @@ from tests.soak.diary.groups import (
     Traffic,
     java_reader,
 )
-from tests.soak.diary.judge import Verdict, gaps_of, judge_group
+from tests.soak.diary.judge import STILL_MS, Verdict, gaps_of, judge_group
 from tests.soak.diary.page import DiaryPage
 
 LOG_PARTITIONS: Final = 50
@@ -57,6 +58,11 @@ PROPERTIES: Final = {
 _SCRAPE_EVERY_S: Final = 1.0
 _START_S: Final = 300.0
 _SETTLE_S: Final = 15.0
+_FROM_NOW: Final = "from-now.jsonl"
+_BEGINS_MS: Final = 10_000.0
+"""A log from now has the groups as they are once it was started and has asked for the ends of the topic."""
+_WAITED_SHARE: Final = 0.5
+"""At least so many of the records that were written in an outage are told."""
 
 
 class Diary:
@@ -76,7 +82,10 @@ class Diary:
                 group_id = f"{kind}-{script}"
                 create_topic(admin, group_id, partitions=PARTITIONS)
                 self.groups[group_id] = DiaryGroup(
-                    *(group_id, kind, bootstrap, folder, java), grow=administrator.add_partitions, rng=self._rng
+                    *(group_id, kind, bootstrap, folder, java),
+                    grow=administrator.add_partitions,
+                    rng=self._rng,
+                    out_s_max=arguments.outage,
                 )
         create_topic(admin, committer.TOPIC, partitions=committer.PARTITIONS)
         self.silent: dict[str, list[float]] = {group_id: [] for group_id in self.groups}
@@ -111,11 +120,11 @@ class Diary:
                 for kind in self.kinds
             ]
             written, began_s = self._commits(), time.monotonic()
-            self._play(exporter)
+            self._play(exporter, stack)
             self.commits_s = (self._commits() - written) / (time.monotonic() - began_s)
-            for watch in watches:
-                watch.terminate()
-                watch.wait(10)
+            for process in [*watches, self.recorder]:
+                process.terminate()
+                process.wait(30)
             self.end_ms = time.time_ns() / 1e6
             print(f"{traffic.written:,} records written", flush=True)
             self.report()
@@ -129,27 +138,31 @@ class Diary:
         out = self._folder / "groups.jsonl"
         assert kip848(["groups", "record", "--no-follow", "--bootstrap", self._bootstrap, "--out", str(out)]) == 0
         self.record_s = time.monotonic() - began
-        written = io.StringIO()
-        with contextlib.redirect_stdout(written):
-            assert kip848(["report", str(out), "--json"]) == 0
-        self.told: dict[str, Any] = json.loads(written.getvalue())
+        self.told = _report(out)
         assert kip848(["report", str(out), "--html", str(self._folder / "report.html")]) == 0
         self.report_s = time.monotonic() - began - self.record_s
+        self.told_from_now = _report(self._folder / _FROM_NOW)
 
-    def judge(self) -> tuple[Verdict, Verdict]:
-        """Compare the report with the diary, and the page with it."""
-        verdict, of_page = Verdict(), Verdict()
+    def judge(self) -> Sequence[Verdict]:
+        """Compare the report, the page and the report from now with the diary."""
+        with contextlib.closing(self._consumer()) as self._places:
+            return self._judge()
+
+    def _judge(self) -> Sequence[Verdict]:
+        verdict, of_page, of_now = Verdict(), Verdict(), Verdict()
         wall_ms = time.time_ns() / 1e6 - time.monotonic_ns() / 1e6
         for group in self.groups.values():
             verdict.wrong += group.outputs()
             gaps = gaps_of(group.ledger(), wall_ms=wall_ms, since_ms=self.begin_ms, until_ms=self.end_ms)
-            findings = [
-                each
-                for each in self.told["findings"]
-                if each["group_id"] == group.group_id and each["start_ms"] >= self.begin_ms
-            ]
+            findings = [each for each in _of(self.told, group.group_id) if each["start_ms"] >= self.begin_ms]
             judge_group(verdict, group.diary, gaps, findings)
             judge_group(of_page, group.diary, gaps, self.on_page[group.group_id])
+            since_ms = self.recorder_ms + _BEGINS_MS
+            lately = [each for each in gaps if each.start_ms >= since_ms]
+            late = [each for each in _of(self.told_from_now, group.group_id) if each["start_ms"] >= since_ms]
+            judge_group(of_now, group.diary, lately, late)
+            for one, told in ((verdict, findings), (of_page, self.on_page[group.group_id]), (of_now, late)):
+                one.wrong += self._judge_waiting(told)
             lasting = {each["text"] for each in self.on_page[group.group_id] if each["kind"] == "outage"}
             shown = {each["text"] for each in self.shown_lately if each["group_id"] == group.group_id}
             of_page.wrong += [f"not on the first page: {text}" for text in lasting - shown]
@@ -160,11 +173,11 @@ class Diary:
             for each in self.told["findings"]
             if each["group_id"] not in self.groups
         ]
-        return verdict, of_page
+        return verdict, of_page, of_now
 
     # --- internals
 
-    def _play(self, exporter: Exporter) -> None:
+    def _play(self, exporter: Exporter, stack: contextlib.ExitStack) -> None:
         began = time.monotonic()
         self.begin_ms = time.time_ns() / 1e6
         end_s = began + self._arguments.minutes * 60
@@ -175,7 +188,8 @@ class Diary:
         heapq.heapify(due)
         scrape_s = began
         acts = 0
-        middle_s = began + self._arguments.minutes * 30
+        record_s, middle_s = began + self._arguments.minutes * 20, began + self._arguments.minutes * 30
+        recorder = None
         while due and (
             due[0][0] < end_s or any(not each.diary[-1].end_ms for each in self.groups.values() if each.diary)
         ):
@@ -184,6 +198,11 @@ class Diary:
             if now_s >= scrape_s:
                 scrape_s = now_s + _SCRAPE_EVERY_S
                 self._scrape(exporter)
+            if now_s >= record_s and recorder is None:
+                self.recorder_ms: float = time.time_ns() / 1e6
+                command = ["kip848_client", "groups", "record", "--bootstrap", self._bootstrap, "--from", "now"]
+                command += ["--out", str(self._folder / _FROM_NOW)]
+                self.recorder = recorder = stack.enter_context(self._process("record.output", *command))
             if now_s >= middle_s and not self.page.restarts:
                 self.page.begin_again()
             if now_s < due[0][0]:
@@ -214,10 +233,12 @@ class Diary:
 
     def _commits(self) -> int:
         """The records of the log so far; nearly all of them are commits."""
-        consumer = Consumer({"bootstrap.servers": self._bootstrap, "group.id": "ends", "log_level": 0})
-        with contextlib.closing(consumer):
+        with contextlib.closing(self._consumer()) as consumer:
             places = [TopicPartition("__consumer_offsets", number) for number in range(LOG_PARTITIONS)]
             return sum(consumer.get_watermark_offsets(place, timeout=30)[1] for place in places)
+
+    def _consumer(self) -> Consumer:
+        return Consumer({"bootstrap.servers": self._bootstrap, "group.id": "ends", "log_level": 0})
 
     @contextlib.contextmanager
     def _process(self, name: str, *command: str) -> Iterator[subprocess.Popen[bytes]]:
@@ -236,6 +257,27 @@ class Diary:
                 return
             time.sleep(1)  # other processes write the files: nothing tells when
         raise AssertionError([name for name, group in self.groups.items() if not group.all_read()])
+
+    def _judge_waiting(self, findings: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+        """Compare how many records waited in outages with how many were written meanwhile."""
+        for each in findings:
+            if each["kind"] == "outage":
+                start_ms, end_ms = each["start_ms"], each["start_ms"] + each["ms"]
+                written = self._written(each["which"], start_ms, end_ms)
+                sooner = self._written(each["which"], start_ms - STILL_MS, start_ms)
+                if not _WAITED_SHARE * written <= each["records"] <= written + sooner:
+                    yield f"{written} records were written in it: {each['group_id']}: {each['text']}"
+
+    def _written(self, which: Sequence[str], start_ms: float, end_ms: float) -> int:
+        """How many records these partitions got in a time."""
+        total = 0
+        for sign, at_ms in ((-1, start_ms), (1, end_ms)):
+            asked = []
+            for name in which:
+                topic, _, number = name.rpartition("-")
+                asked.append(TopicPartition(topic, int(number), int(at_ms)))
+            total += sign * sum(each.offset for each in self._places.offsets_for_times(asked, timeout=30))
+        return total
 
     def _judge_exporter(self, verdict: Verdict, group: DiaryGroup) -> None:
         done = [each for each in group.diary if each.start_ms >= self.begin_ms]
@@ -279,6 +321,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=5)
     parser.add_argument("--rate", type=int, default=500, help="records a second")
     parser.add_argument("--commits", type=int, default=1_500, help="a second, beside those of the members")
+    parser.add_argument("--outage", type=float, default=40, help="seconds that a whole group is away at most")
     parser.add_argument("--kinds", nargs="+", choices=sorted(MEMBERS), default=list(MEMBERS), help="of clients (all)")
     parser.add_argument("--seed", type=int, default=1, help="of victims and pauses")
     parser.add_argument("--keep", metavar="FOLDER", type=Path, help="leave everything there")
@@ -289,7 +332,7 @@ def main() -> int:
         broker = stack.enter_context(KafkaBroker(properties=PROPERTIES))
         diary = Diary(broker.bootstrap_servers, folder, arguments)
         diary.run()
-    verdict, of_page = diary.judge()
+        verdict, of_page, of_now = diary.judge()
     entries: list[DiaryEntry] = [each for group in diary.groups.values() for each in group.diary]
     (folder / "diary.json").write_bytes(msgspec.json.encode(entries))
     result = {
@@ -297,33 +340,46 @@ def main() -> int:
         "groups": len(diary.groups),
         "acts": Counter(each.act for each in entries),
         "commits/s": round(diary.commits_s),
+        **_summary(verdict),
+        "by cause": verdict.by_cause,
+        "silences seen": verdict.silences,
+        "seconds to record": round(diary.record_s, 1),
+        "seconds to report": round(diary.report_s, 1),
+        "scrapes over 1 s": diary.late_scrapes,
+        "page": _summary(of_page),
+        "from now": _summary(of_now),
+    }
+    print(json.dumps(result, indent=1))
+    wrong = 0
+    for who, one in (("", verdict), ("page: ", of_page), ("from now: ", of_now)):
+        for problem in one.wrong:
+            wrong += 1
+            print(f"WRONG {who}{problem}")
+    return 1 if wrong else 0
+
+
+def _summary(verdict: Verdict) -> Mapping[str, object]:
+    return {
         "stand-stills of partitions": verdict.gaps,
         "found": verdict.found,
         "not seen": verdict.unseen,
         "findings": verdict.findings,
         "agreed": verdict.agreed,
         "of unknown cause": verdict.unknown,
-        "by cause": verdict.by_cause,
         "bounds minus truth, ms": sorted(verdict.off_ms),
-        "silences seen": verdict.silences,
-        "seconds to record": round(diary.record_s, 1),
-        "seconds to report": round(diary.report_s, 1),
-        "scrapes over 1 s": diary.late_scrapes,
-        "page": {
-            "stand-stills of partitions": of_page.gaps,
-            "found": of_page.found,
-            "not seen": of_page.unseen,
-            "findings": of_page.findings,
-            "agreed": of_page.agreed,
-            "of unknown cause": of_page.unknown,
-            "bounds minus truth, ms": sorted(of_page.off_ms),
-        },
     }
-    print(json.dumps(result, indent=1))
-    for who, one in (("", verdict), ("page: ", of_page)):
-        for problem in one.wrong:
-            print(f"WRONG {who}{problem}")
-    return 1 if verdict.wrong or of_page.wrong else 0
+
+
+def _report(log: Path) -> Mapping[str, Any]:
+    written = io.StringIO()
+    with contextlib.redirect_stdout(written):
+        assert kip848(["report", str(log), "--json"]) == 0
+    told: Mapping[str, Any] = json.loads(written.getvalue())
+    return told
+
+
+def _of(told: Mapping[str, Any], group_id: str) -> list[Mapping[str, Any]]:
+    return [each for each in told["findings"] if each["group_id"] == group_id]
 
 
 if __name__ == "__main__":

@@ -30,8 +30,9 @@ REPOSITORY: Final = Path(__file__).parents[3]
 PARTITIONS: Final = 6
 SESSION_S: Final = 6
 POLL_INTERVAL_S: Final = 12
-MEMBERS: Final[Mapping[str, int]] = dict.fromkeys(("ours", "librdkafka", "java", "kafka-python"), 2)
-"""Kind of client -> members of a group. Those of kafka-python are classic groups."""
+MEMBERS: Final[Mapping[str, int]] = dict.fromkeys(("ours", "librdkafka", "java", "java-classic", "kafka-python"), 2)
+"""Kind of client -> members of a group. The last two are of classic groups, which most Java clients still are."""
+_CLASSIC: Final = frozenset({"java-classic", "kafka-python"})
 
 Act: TypeAlias = Literal["add", "leave", "kill", "stop", "pause", "roll", "grow", "late", "hold", "flap", "out"]
 SCRIPTS: Final[Mapping[str, Sequence[Act]]] = {
@@ -49,7 +50,7 @@ _REFUSED: Final = re.compile(
 _NOT_OF_JAVA: Final = frozenset({"late", "hold"})
 _CALM_S: Final = (8.0, 12.0)
 _FLAPS: Final = 4
-_OUT_S: Final = (11.0, 40.0)
+_OUT_S_MIN: Final = 11.0
 _JOIN_S: Final = 120.0
 
 
@@ -84,6 +85,7 @@ class DiaryGroup:
 
     Args:
         java: the command line of DiaryReader.
+        out_s_max: how long all members are away at most.
     """
 
     def __init__(
@@ -96,6 +98,7 @@ class DiaryGroup:
         *,
         grow: Callable[[str, int], None],
         rng: random.Random,
+        out_s_max: float = 40.0,
     ) -> None:
         self.group_id: Final = group_id
         self.kind: Final = kind
@@ -103,6 +106,7 @@ class DiaryGroup:
         self.diary: Final[list[DiaryEntry]] = []
         self.started = 0
         self._bootstrap, self._folder, self._java, self._grow, self._rng = bootstrap, folder, java, grow, rng
+        self._out_s_max = out_s_max
         self._numbers = itertools.count()
         self._running: list[Process] = []
         self._paths: list[Path] = []
@@ -112,7 +116,7 @@ class DiaryGroup:
         if self.group_id == UNTOUCHED:
             return
         for act in itertools.cycle(SCRIPTS[name]):
-            if act in _NOT_OF_JAVA and self.kind == "java":
+            if act in _NOT_OF_JAVA and self.kind.startswith("java"):
                 continue
             if act in {"kill", "leave"} and len(self._running) < 2:
                 act = "add"  # a group that is empty has nothing to tell
@@ -137,15 +141,17 @@ class DiaryGroup:
             "enable.auto.commit": False,
             "max.poll.interval.ms": POLL_INTERVAL_S * 1000,
         }
-        if self.kind == "java":
-            more = {"group.protocol": "consumer", "max.poll.records": BATCH, **conf}
-            command = [*self._java, str(path), self.group_id]
-            command += [f"{key}={str(value).lower() if value is False else value}" for key, value in more.items()]
+        if self.kind in _CLASSIC:
+            conf |= {"session.timeout.ms": SESSION_S * 1000, "heartbeat.interval.ms": 500}
         else:
-            if self.kind == "kafka-python":
-                conf |= {"session.timeout.ms": SESSION_S * 1000, "heartbeat.interval.ms": 500}
-            else:
-                conf |= {"group.protocol": "consumer", "log_level": 0}
+            conf["group.protocol"] = "consumer"
+        if self.kind.startswith("java"):
+            conf["max.poll.records"] = BATCH
+            command = [*self._java, str(path), self.group_id]
+            command += [f"{key}={str(value).lower() if value is False else value}" for key, value in conf.items()]
+        else:
+            if self.kind != "kafka-python":
+                conf["log_level"] = 0
             command = [sys.executable, "-m", "tests.soak.diary.reader", self.kind, str(path), self.group_id]
             command.append(json.dumps(conf))
         with path.with_suffix(".output").open("wb") as output:
@@ -249,7 +255,7 @@ class DiaryGroup:
                 names = [process.name for process in self._running]
                 for process in list(self._running):
                     self._leave(process, entry)
-                yield self._rng.uniform(*_OUT_S)
+                yield self._rng.uniform(_OUT_S_MIN, self._out_s_max)
                 for name in names:
                     self.start(name)
                     entry.joins += 1
