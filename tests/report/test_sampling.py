@@ -53,3 +53,24 @@ def test_nothing_is_told_twice_but_the_last_one() -> None:
     assert commits.untold() == [(6, "number 6"), (7, "number 7")]
     commits.add(8, "at rest", 7)
     assert commits.untold() == [(6, "number 6"), (8, "at rest")]
+
+
+def test_how_a_member_committed_is_known_though_others_joined_just_before_its_pause() -> None:
+    """A partition that waited four seconds for its next owner was found in the whole log, and not on the page: of the
+    times between commits the file only knew those after a member had joined, and these were two.
+    """
+    events = [
+        *(joined(0, "a"), counted(0, "a", 0, 1), group_became(0, "Stable")),
+        *(committed(at, "a", 0, 1) for at in range(100, 30_000, 100)),
+        *(joined(30_000, "b"), group_became(30_000, "Reconciling")),
+        *(committed(at, "a", 0, 1) for at in (30_100, 30_200)),
+        counted(30_300, "a", 0, pending=(1,)),
+        *(counted(34_400, "a", 0), counted(34_500, "b", 1), group_became(34_500, "Stable")),
+        *(each for at in range(34_600, 50_000, 100) for each in (committed(at, "a", 0), committed(at, "b", 1))),
+    ]
+    sampler = CommitSampler()
+    kept = [each for event in events for each in sampler.take(event)]
+    (whole,), (sample,) = build_timelines(events), build_timelines([*kept, *sampler.untold("orders")])
+    (found,) = [each for each in findings_of(whole) if each.kind == "stand-still"]
+    assert (found.which, found.ms) == (["t-1"], 4_500)
+    assert found in findings_of(sample)

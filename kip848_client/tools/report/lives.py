@@ -121,6 +121,13 @@ class Rhythm(NamedTuple):
             return None
         return max(_UNUSUAL * self.interval_ms, self.longest_ms, UNUSUAL_MS_MIN)
 
+    def with_earlier(self, earlier: Rhythm | None) -> Rhythm:
+        """That of the longer time: a log says after each change in the group how commits were since the one before."""
+        if earlier is None:
+            return self
+        interval_ms = self.interval_ms if self.commits >= earlier.commits else earlier.interval_ms
+        return Rhythm(max(self.commits, earlier.commits), interval_ms, max(self.longest_ms, earlier.longest_ms))
+
 
 class CommitTimes:
     """The times of one member's commits, the first of which was at *at_ms*."""
@@ -174,8 +181,8 @@ class LifeTracker:
         if commits is None:
             commits = self._commits[who] = CommitTimes(at_ms)
         commits.add(at_ms)
-        if rhythm is not None and (commits.rhythm is None or rhythm.commits >= commits.rhythm.commits):
-            commits.rhythm = rhythm
+        if rhythm is not None:
+            commits.rhythm = rhythm.with_earlier(commits.rhythm)
 
     def left(self, who: str, member_id: str, at_ms: float, *, reason: str, partitions: int) -> None:
         """A member left or was removed."""

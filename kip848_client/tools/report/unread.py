@@ -175,7 +175,12 @@ class _Place:
         self.offset = offset
         self.before_ms, self.moved_ms = self.at_ms, at_ms
         self.advances.add(at_ms)
-        self.advances.rhythm = rhythm or self.advances.rhythm
+        self.note(rhythm)
+
+    def note(self, rhythm: Rhythm | None) -> None:
+        """Keep what is known of commits that the log does not have."""
+        if rhythm is not None and self.advances is not None:
+            self.advances.rhythm = rhythm.with_earlier(self.advances.rhythm)
 
     def bound(self, partition: str, at_ms: float, *, seen: bool, owned_ms: float | None, kept: bool = False) -> Bound:
         """The bound of an owner that is counted since *owned_ms*, and loses it."""
@@ -231,8 +236,8 @@ class CommitTracker:
                     del self._waiting[partition]
                     if bound.kept and bound.shows_a_gap:
                         self.bounds.append(bound)
-            elif rhythm is not None and rhythm.commits and place.advances is not None:
-                place.advances.rhythm = rhythm  # it is told once more, with what is known of those before
+            else:
+                place.note(rhythm)  # it is told once more, with what is known of those before
             place.at_ms = place.last_ms = at_ms
             place.is_sampled = rhythm is not None and not is_last
 

@@ -44,7 +44,8 @@ SCRIPTS: Final[Mapping[str, Sequence[Act]]] = {
 UNTOUCHED: Final = "ours-c"
 _POLLED_LATE: Final = re.compile(r"\[(.*?)\] WARN .*Time between subsequent calls to poll\(\) was longer")
 _REFUSED: Final = re.compile(
-    r".* (failed (with|because of) (UNKNOWN_MEMBER_ID|STALE_MEMBER_EPOCH)|poll timeout has expired)"
+    r".* (failed (with|because of) (UNKNOWN_MEMBER_ID|STALE_MEMBER_EPOCH)|poll timeout has expired"
+    r"|Offset commit failed .* The coordinator is not aware of this member)"
 )
 """What a Java member prints beside that, and after it was stopped for longer than its session."""
 _NOT_OF_JAVA: Final = frozenset({"late", "hold"})
