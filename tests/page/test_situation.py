@@ -9,7 +9,7 @@ from kip848_client.journal import JournalEvent
 from kip848_client.tools.page.analysis import outage_now
 from kip848_client.tools.page.situation import GroupStory, Level, PlaceLag, Situation, lags, situation_of
 from kip848_client.tools.watching.group_metrics import GroupMetrics
-from kip848_client.tools.watching.lag_history import EndHistory
+from kip848_client.tools.watching.lag_history import EndHistory, LagTrend
 from tests.recorder.test_watch import NOW_MS, commits_until_one_is_silent, event
 
 ORDERS = [NamedPartition("orders", index) for index in range(2)]
@@ -74,7 +74,7 @@ def test_a_group_without_members_stands_still_if_records_wait() -> None:
     row = group.ends_at(60, 110, second=60).at(60)
     assert (row.level, row.since_ms, row.lag) == (Level.STANDING, NOW_MS + 12_000, 150)
     assert row.text.startswith("no member, 150 records wait in 2 partitions; the last one: two is gone")
-    outage = outage_now(row, now_ms=NOW_MS + 60_000)
+    outage = outage_now(row, None, now_ms=NOW_MS + 60_000)
     assert outage is not None
     assert (outage.kind, outage.ms, outage.records) == ("outage", 48_000, 150)
     assert outage.text.startswith("the group has had no member for 48.00 s, and is not back: 150 records wait")
@@ -158,6 +158,22 @@ def test_a_lag_that_grows_is_told_with_its_speed() -> None:
     assert row.text.startswith("lag grows by ")
     assert row.per_s is not None
     assert row.per_s > 5
+    assert row.since_ms is None, "it grew already when the page began"
+
+
+def test_a_lag_that_grows_is_told_with_the_time_since_when() -> None:
+    """When it began is what somebody looks for in the log of deploys."""
+    trend = LagTrend()
+    lags = [*((second, second % 2) for second in range(0, 300, 3)), *((300 + 3 * k, 40 * k) for k in range(1, 60))]
+    for second, lag in lags:
+        trend.add(lag, now_ms=1_000 * second)
+    assert trend.since_ms is not None
+    assert 290_000 <= trend.since_ms <= 303_000
+    for second in range(480, 600, 3):
+        trend.add(2_360, now_ms=1_000 * second)
+    assert 290_000 <= trend.since_ms <= 303_000, "it stays high"
+    trend.add(1, now_ms=600_000)
+    assert trend.since_ms is None
 
 
 def lags_of(group: Group, second: int) -> list[PlaceLag]:

@@ -450,7 +450,8 @@ def test_a_group_that_all_members_have_left_is_found() -> None:
     (finding,) = findings_of(timeline)
     assert (finding.kind, finding.start_ms, finding.ms, finding.why) == ("no members", 21_000, 60_000, "left")
     assert finding.text == (
-        "the group had no members at the end of the log, for 60.00 s; the last one: b-client (10.0.0.1) left"
+        "the group had no members at the end of the log, for 60.00 s; before: 2 members went (2 left: a-client "
+        "(10.0.0.1), b-client (10.0.0.1))"
     )
     assert at_rest([timeline], [finding])[-1] == "1 group had no members then: orders"
     assert _found(*events) == [], "it may be in a restart"

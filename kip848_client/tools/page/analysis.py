@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 from msgspec.structs import replace
 
 from kip848_client.journal import JournalEvent
 from kip848_client.tools.page.history import HistoryReader
 from kip848_client.tools.page.situation import Level, Situation
+from kip848_client.tools.report.causes import Cause
 from kip848_client.tools.report.findings import Finding, findings_of
 from kip848_client.tools.report.lanes import LaneBuilder
 from kip848_client.tools.report.names import MemberNames
@@ -18,6 +19,7 @@ from kip848_client.tools.report.timeline import Span, Timeline
 
 OF_NOW: Final = frozenset({"no reader", "no members", "held back"})
 """Kinds of findings that are about the end of a log: they are over as soon as something happens."""
+Ended: TypeAlias = tuple[float, Cause]
 _BEFORE_MS: Final = 3_600_000
 """What began in a period may have causes before it."""
 
@@ -50,14 +52,23 @@ def what_went_wrong(
     return [] if timeline is None else within(findings_of(timeline), from_ms=from_ms, to_ms=to_ms)
 
 
-def outage_now(row: Situation, *, now_ms: int) -> Finding | None:
-    """The outage of a group that has no members and for which records wait: a log alone cannot know of these."""
+def outage_now(row: Situation, ended: Ended | None, *, now_ms: int) -> Finding | None:
+    """The outage of a group that has no members and for which records wait: a log alone cannot know of these.
+
+    Args:
+        ended: what the log says of its last members.
+    """
     if row.members or not row.lag or row.since_ms is None or row.level < Level.ABANDONED:
         return None
     ms = float(max(0, now_ms - row.since_ms))
     text = f"the group has had no member for {duration(ms)}, and is not back: {row.text.removeprefix('no member, ')}"
+    cause = Cause("", (), "") if ended is None else ended[1]
+    if cause.text:
+        text = f"{text.partition('; ')[0]}; before: {cause.text}"
     return Finding(
-        "outage", row.group_id, float(row.since_ms), ms, "at least", row.partitions, "", (), text, records=row.lag
+        *("outage", row.group_id, float(row.since_ms), ms, "at least", row.partitions),
+        *(cause.why, cause.who, text),
+        records=row.lag,
     )
 
 

@@ -20,11 +20,11 @@ from kip848_client.common.daemon_thread import daemon_thread
 from kip848_client.common.plain_text import printable
 from kip848_client.errors import BrokerError, ConfigError, ErrorCode, Kip848Error
 from kip848_client.journal import JournalEvent
-from kip848_client.tools.page.analysis import OF_NOW, what_went_wrong
+from kip848_client.tools.page.analysis import OF_NOW, timeline_of, within
 from kip848_client.tools.page.history import History, HistoryReader
 from kip848_client.tools.page.situation import GroupStory, Level, Situation, situation_of
 from kip848_client.tools.recorder import RawRecord
-from kip848_client.tools.report.findings import all_at_once
+from kip848_client.tools.report.findings import all_at_once, findings_of, how_it_ended
 from kip848_client.tools.report.pauses import Pauses, PauseTracker
 from kip848_client.tools.report.sampling import CommitSampler
 from kip848_client.tools.watching.group_metrics import GroupTrack
@@ -567,10 +567,13 @@ class Following:
             self._looked_at.add(group_id)
         else:
             self._looked_at.discard(group_id)  # it is gone
-        findings = what_went_wrong(
-            reader, group_id, follower.untold(group_id), from_ms=from_ms, to_ms=at_ms, is_now=True
-        )
+        timeline = timeline_of(reader, group_id, follower.untold(group_id), from_ms=from_ms, to_ms=at_ms, is_now=True)
+        findings = [] if timeline is None else within(findings_of(timeline), from_ms=from_ms, to_ms=at_ms)
         lasting = [each for each in findings if each.kind not in OF_NOW]
+        ended = None if timeline is None else how_it_ended(timeline)
+        story = follower.stories.get(group_id)
+        if ended is not None and story is not None:
+            story.ended = ended[0], ended[1].text
         follower.history.write_findings(lasting, group_id=group_id, from_ms=from_ms, found_ms=at_ms)
         self._board.found()
 

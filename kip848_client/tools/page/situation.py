@@ -111,6 +111,7 @@ class GroupStory:
         unread_since_ms: since when partitions have had no owner; None if all have one.
         lag: when the ends of topics were asked for last.
         gone: what the group's view said of the last member that left, and when that was.
+        ended: when and why the last members went, as far as the log shows it, once it has been looked at.
     """
 
     def __init__(self) -> None:
@@ -121,6 +122,7 @@ class GroupStory:
         self.unread_since_ms: int | None = None
         self.lag = 0
         self.gone: tuple[int, str] | None = None
+        self.ended: tuple[float, str] | None = None
         self._commits: Final[dict[int, int]] = {}
         """By second."""
 
@@ -244,7 +246,7 @@ def _judge(
         return Level.REBALANCING, rebalancing_ms, f"rebalancing: {track.reason}{_waits(track)}"
     per_s = story.trend.per_s or 0.0
     if per_s > 0 and behind_ms >= _BEHIND_MS:
-        return Level.GROWING, None, f"lag grows by {per_s:,.1f} records a second"
+        return Level.GROWING, story.trend.since_ms, f"lag grows by {per_s:,.1f} records a second"
     silent = _silent(track, waiting)
     if silent:
         since_ms = min(ms for _, ms in silent)
@@ -265,8 +267,10 @@ def _without_members(
     since_ms = track.view.state_since_ms or (story.gone[0] if story.gone else None)
     if story.gone is None or not waiting:
         return Level.QUIET, since_ms, "" if track.kind == "classic" and story.gone is None else "no members"
-    why = f"; the last one: {story.gone[1]}"
-    text = f"no member{_records(waiting.values())}{why}"
+    why = f"the last one: {story.gone[1]}"
+    if story.ended is not None and story.ended[1] and story.ended[0] == story.gone[0]:
+        why = f"before: {story.ended[1]}"
+    text = f"no member{_records(waiting.values())}; {why}"
     if since_ms is None or now_ms - since_ms >= _ABANDONED_MS:
         return Level.ABANDONED, since_ms, text
     return Level.STANDING, since_ms, text

@@ -36,7 +36,7 @@ from kip848_client.config.security import is_loopback
 from kip848_client.tools.page.analysis import OF_NOW, clipped, outage_now, timeline_of, within
 from kip848_client.tools.page.follower import Board, PageFollower
 from kip848_client.tools.page.situation import lags
-from kip848_client.tools.report.findings import findings_of, worst_first
+from kip848_client.tools.report.findings import findings_of, how_it_ended, worst_first
 from kip848_client.tools.report.html import asset, fill_page, plain_timelines, render_html
 from kip848_client.tools.watching.groups_export import GroupsCollector, metrics_text
 from kip848_client.tools.watching.groups_follower import now_ms
@@ -389,7 +389,7 @@ class Page:
             *(each for each in with_others if each.kind == "all groups"),
         ]
         row = self._board.row(group_id)
-        outage = outage_now(row, now_ms=until_ms) if reaches_now and row is not None else None
+        outage = outage_now(row, how_it_ended(timeline), now_ms=until_ms) if reaches_now and row is not None else None
         if outage is not None:
             found = [outage, *(each for each in found if each.kind != "no members")]
         found = worst_first(within(found, from_ms=from_ms, to_ms=to_ms))

@@ -191,9 +191,7 @@ def _outages(timeline: Timeline, story: Story, handovers: Sequence[Handover]) ->
         if out.ms < OUT_MS_MIN or not over:
             continue  # most of it was before: a member died, and the group had no other one for a moment
         which = sorted(out.waited, key=natural)
-        last = between(story.departures, 0.0, out.start_ms, key=lambda each: each.at_ms)
-        together = [each for each in last if out.start_ms - each.at_ms <= _STOPPED_MS]
-        cause = story.cause_of(together) if together else Cause("", (), "")
+        cause = _how_they_went(story, out.start_ms)
         if cause.why == "deploy":
             cause = cause._replace(text=f"all were stopped, and started again: {named(cause.who)}")
         unread_ms = max(each.gap_ms or 0.0 for each in over)
@@ -364,9 +362,24 @@ def _without_members(timeline: Timeline, story: Story) -> Iterator[Finding]:
     last = story.departures[-1]
     ms = timeline.end_ms - last.at_ms
     if ms >= _STOPPED_MS:
-        cause = story.why(last)
-        text = f"the group had no members at the end of the log, for {duration(ms)}; the last one: {cause.text}"
+        cause = _how_they_went(story, last.at_ms)
+        text = f"the group had no members at the end of the log, for {duration(ms)}; before: {cause.text}"
         yield Finding("no members", timeline.group_id, last.at_ms, ms, "at least", 0, cause.why, cause.who, text)
+
+
+def how_it_ended(timeline: Timeline) -> tuple[float, Cause] | None:
+    """When and why the last members of a group went; None if it has some, or had none."""
+    if not timeline.coordinated or _last_state(timeline) != "Empty" or not timeline.lives.departures:
+        return None
+    story = Story(timeline)
+    at_ms = story.departures[-1].at_ms
+    return at_ms, _how_they_went(story, at_ms)
+
+
+def _how_they_went(story: Story, until_ms: float) -> Cause:
+    """Why the last members of a group went, which it had until then."""
+    last = between(story.departures, until_ms - _STOPPED_MS, until_ms, key=lambda each: each.at_ms)
+    return story.cause_of(last) if last else Cause("", (), "")
 
 
 def _last_state(timeline: Timeline) -> str:

@@ -70,12 +70,26 @@ class LagTrend:
 
     def __init__(self) -> None:
         self._lags: Final[deque[tuple[int, int]]] = deque()
+        self._grows: tuple[int | None, int] | None = None
+        """Since when the lag grows, if that is known, and what it must come back to until it does not any more."""
 
     def add(self, lag: int, *, now_ms: int) -> None:
         """Keep the lag as it is now."""
         self._lags.append((now_ms, lag))
         while self._lags[0][0] < now_ms - _TREND_MS:
             self._lags.popleft()
+        if self._grows is not None and lag <= self._grows[1]:
+            self._grows = None
+        if self._grows is None and (self.per_s or 0.0) > 0:
+            before = list(self._lags)[: len(self._lags) // 3]
+            level = max(lag for _, lag in before)
+            since_ms = max(at_ms for at_ms, lag in self._lags if lag <= level)
+            self._grows = (None if since_ms <= before[-1][0] else since_ms), level
+
+    @property
+    def since_ms(self) -> int | None:
+        """Since when it grows, or is higher than it was before it grew; None if it does not, or did from the start."""
+        return None if self._grows is None else self._grows[0]
 
     @property
     def per_s(self) -> float | None:

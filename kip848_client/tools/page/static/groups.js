@@ -96,7 +96,7 @@
     el("found-count").textContent = found.length >= 500 ? "(500 or more)" : `(${found.length})`;
     cells(el("found"), null, few.map(each => [
       anchor(address("/groups/", each.group_id, around(each.start_ms, each.ms)), stamp(each.start_ms)),
-      anchor(url(each.group_id), each.group_id), each.text]));
+      each.kind === "all groups" ? "many groups" : anchor(url(each.group_id), each.group_id), each.text]));
     el("lately").classList.toggle("open", allFound);
     [...el("found").rows].forEach((row, i) => { row.title = few[i].text; });
     el("more-found").hidden = found.length <= few.length && !allFound;
