@@ -276,9 +276,9 @@ class JsonLinesJournal:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._lines: Final[deque[str]] = deque()
-        self._turn: Final = threading.Lock()
-        self._writer: int | None = None
-        """The thread that has its turn."""
+        self._turn: Final = threading.RLock()
+        self._writing = False
+        """Whether the thread that has its turn is at it, for a signal handler that interrupts it."""
         self._is_over = False
         self.failed: OSError | ValueError | None = None
 
@@ -306,16 +306,20 @@ class JsonLinesJournal:
     def _write_lines(self, *, wait: bool) -> None:
         """Write what is there, and close the stream if it is over, unless another call is at it and sees to that."""
         while self._lines or (self._is_over and not self._stream.closed):
-            if not self._turn.acquire(blocking=wait and self._writer != threading.get_ident()):
+            if not self._turn.acquire(blocking=wait):
                 return
             try:
-                self._writer = threading.get_ident()
-                while self._lines:
-                    self._write_line(self._lines.popleft())
-                if self._is_over:
-                    self._stream.close()
+                if self._writing:
+                    return
+                self._writing = True
+                try:
+                    while self._lines:
+                        self._write_line(self._lines.popleft())
+                    if self._is_over:
+                        self._stream.close()
+                finally:
+                    self._writing = False
             finally:
-                self._writer = None
                 self._turn.release()
 
     def _write_line(self, line: str) -> None:
