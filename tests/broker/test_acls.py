@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from kip848_client.testing.broker.metadata.acls import (
     Acl,
+    AclDecision,
     AclFilter,
     Acls,
     Operation,
     PatternType,
     Permission,
     ResourceType,
-    Verdict,
     decide,
     is_allowed_anywhere,
 )
@@ -42,40 +42,40 @@ def acl(text: str) -> Acl:
     )
 
 
-def judge(acls: Sequence[str], operation: str, name: str = "foo") -> Verdict:
+def judge(acls: Sequence[str], operation: str, name: str = "foo") -> AclDecision:
     return decide(Acls(map(acl, acls)), Operation[operation], ResourceType.TOPIC, name, principal=ALICE, host=HERE)
 
 
 @pytest.mark.parametrize(
     ("acls", "operation", "verdict"),
     [
-        ([], "READ", Verdict.NO_ACL),
-        (["ALLOW User:alice READ foo"], "READ", Verdict.ALLOWED),
-        (["ALLOW User:alice READ foo"], "WRITE", Verdict.DENIED),
-        (["ALLOW User:bob READ foo"], "READ", Verdict.DENIED),
-        (["ALLOW User:bob READ bar"], "READ", Verdict.NO_ACL),
-        (["ALLOW User:* READ foo"], "READ", Verdict.ALLOWED),
-        (["ALLOW User:alice READ *"], "READ", Verdict.ALLOWED),
-        (["ALLOW User:alice READ fo..."], "READ", Verdict.ALLOWED),
-        (["ALLOW User:alice READ foo..."], "READ", Verdict.ALLOWED),
-        (["ALLOW User:alice READ fo"], "READ", Verdict.NO_ACL),
-        (["ALLOW User:alice@127.0.0.1 READ foo"], "READ", Verdict.ALLOWED),
-        (["ALLOW User:alice@10.0.0.1 READ foo"], "READ", Verdict.DENIED),
-        (["ALLOW User:alice ALL foo", "DENY User:alice READ foo"], "READ", Verdict.DENIED),
-        (["ALLOW User:alice ALL foo", "DENY User:alice READ foo"], "DESCRIBE", Verdict.ALLOWED),
-        (["ALLOW User:alice ALL foo", "DENY User:alice@10.0.0.1 READ foo"], "READ", Verdict.ALLOWED),
-        (["ALLOW User:alice READ foo", "DENY User:* ALL *"], "READ", Verdict.DENIED),
-        (["ALLOW User:alice READ foo"], "DESCRIBE", Verdict.ALLOWED),
-        (["ALLOW User:alice WRITE foo"], "DESCRIBE", Verdict.ALLOWED),
-        (["ALLOW User:alice DELETE foo"], "DESCRIBE", Verdict.ALLOWED),
-        (["ALLOW User:alice ALTER foo"], "DESCRIBE", Verdict.ALLOWED),
-        (["ALLOW User:alice CREATE foo"], "DESCRIBE", Verdict.DENIED),
-        (["ALLOW User:alice ALTER_CONFIGS foo"], "DESCRIBE_CONFIGS", Verdict.ALLOWED),
-        (["ALLOW User:alice ALTER_CONFIGS foo"], "DESCRIBE", Verdict.DENIED),
-        (["ALLOW User:alice DESCRIBE foo"], "READ", Verdict.DENIED),
+        ([], "READ", AclDecision.NO_ACL),
+        (["ALLOW User:alice READ foo"], "READ", AclDecision.ALLOWED),
+        (["ALLOW User:alice READ foo"], "WRITE", AclDecision.DENIED),
+        (["ALLOW User:bob READ foo"], "READ", AclDecision.DENIED),
+        (["ALLOW User:bob READ bar"], "READ", AclDecision.NO_ACL),
+        (["ALLOW User:* READ foo"], "READ", AclDecision.ALLOWED),
+        (["ALLOW User:alice READ *"], "READ", AclDecision.ALLOWED),
+        (["ALLOW User:alice READ fo..."], "READ", AclDecision.ALLOWED),
+        (["ALLOW User:alice READ foo..."], "READ", AclDecision.ALLOWED),
+        (["ALLOW User:alice READ fo"], "READ", AclDecision.NO_ACL),
+        (["ALLOW User:alice@127.0.0.1 READ foo"], "READ", AclDecision.ALLOWED),
+        (["ALLOW User:alice@10.0.0.1 READ foo"], "READ", AclDecision.DENIED),
+        (["ALLOW User:alice ALL foo", "DENY User:alice READ foo"], "READ", AclDecision.DENIED),
+        (["ALLOW User:alice ALL foo", "DENY User:alice READ foo"], "DESCRIBE", AclDecision.ALLOWED),
+        (["ALLOW User:alice ALL foo", "DENY User:alice@10.0.0.1 READ foo"], "READ", AclDecision.ALLOWED),
+        (["ALLOW User:alice READ foo", "DENY User:* ALL *"], "READ", AclDecision.DENIED),
+        (["ALLOW User:alice READ foo"], "DESCRIBE", AclDecision.ALLOWED),
+        (["ALLOW User:alice WRITE foo"], "DESCRIBE", AclDecision.ALLOWED),
+        (["ALLOW User:alice DELETE foo"], "DESCRIBE", AclDecision.ALLOWED),
+        (["ALLOW User:alice ALTER foo"], "DESCRIBE", AclDecision.ALLOWED),
+        (["ALLOW User:alice CREATE foo"], "DESCRIBE", AclDecision.DENIED),
+        (["ALLOW User:alice ALTER_CONFIGS foo"], "DESCRIBE_CONFIGS", AclDecision.ALLOWED),
+        (["ALLOW User:alice ALTER_CONFIGS foo"], "DESCRIBE", AclDecision.DENIED),
+        (["ALLOW User:alice DESCRIBE foo"], "READ", AclDecision.DENIED),
     ],
 )
-def test_acls_decide_as_kafkas_standard_authorizer(acls: list[str], operation: str, verdict: Verdict) -> None:
+def test_acls_decide_as_kafkas_standard_authorizer(acls: list[str], operation: str, verdict: AclDecision) -> None:
     """A test of permissions is worth nothing if the broker grants what Kafka refuses."""
     assert judge(acls, operation) is verdict
 

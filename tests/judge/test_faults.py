@@ -10,7 +10,7 @@ import pytest
 from kip848_client import EmbeddedBroker
 from kip848_client.testing.judge.broker.conversations import STORIES
 from kip848_client.testing.judge.broker.judge import judge_broker
-from kip848_client.testing.judge.broker.trial import Expected, Pace, expectations
+from kip848_client.testing.judge.broker.trial import Expected, Timing, expectations
 from tests.judge.arrange import SETTINGS, chapter_of, differing
 from tests.judge.faults import FAULTS, Fault, plant
 
@@ -21,7 +21,7 @@ ATTEMPTS: Final = 5
 @functools.cache
 def expected_of(index: int) -> list[Expected]:
     """What the reference answers in a story; asked before a fault is planted."""
-    return expectations(STORIES[index], Pace(interval_ms=100, session_ms=6_000))
+    return expectations(STORIES[index], Timing(interval_ms=100, session_ms=6_000))
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: f"R{fault.rule}-{fault.function.__name__}")

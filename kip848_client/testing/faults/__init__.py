@@ -27,7 +27,7 @@ from kip848_client.testing.faults.actions import (
     rewrite,
     rewrite_request,
 )
-from kip848_client.testing.faults.perform import Exchange, perform
+from kip848_client.testing.faults.perform import HeldRequest, perform
 from kip848_client.testing.faults.rules import ALWAYS, ApiSelector, Decision, FaultBook, Match, Rule, select_apis
 from kip848_client.testing.faults.subject import GROUP_APIS, HEARTBEAT_APIS, OpaqueRequest, Subject
 
@@ -54,9 +54,9 @@ __all__ = [
     "Rule",
     "FaultBook",
     "Decision",
+    "HeldRequest",
     "Subject",
     "OpaqueRequest",
-    "Exchange",
     "perform",
     "select_apis",
 ]

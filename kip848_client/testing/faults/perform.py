@@ -1,6 +1,6 @@
 """Carries out an action on one request with what every transport can do: apply, answer, close, wait.
 
-The embedded broker, the proxy before a real broker, and a simulated network each offer an `Exchange`; only this
+The embedded broker, the proxy before a real broker, and a simulated network each offer a `HeldRequest`; only this
 module knows what the actions mean.
 """
 
@@ -36,7 +36,7 @@ from kip848_client.wire.schema import Request, Response
 OnResponse = Callable[[Response | None], None]
 
 
-class Exchange(Protocol):
+class HeldRequest(Protocol):
     """One request that waits for its answer. Every call returns at once."""
 
     def apply(self, request: Request[Response], on_response: OnResponse) -> None:
@@ -72,13 +72,13 @@ class Exchange(Protocol):
         ...
 
 
-def perform(action: Action, exchange: Exchange, *, rule: Rule, subject: Subject) -> None:
+def perform(action: Action, exchange: HeldRequest, *, rule: Rule, subject: Subject) -> None:
     """Do *action* to *subject*."""
     _Performance(exchange, rule, subject).act(action)
 
 
 class _Performance:
-    def __init__(self, exchange: Exchange, rule: Rule, subject: Subject) -> None:
+    def __init__(self, exchange: HeldRequest, rule: Rule, subject: Subject) -> None:
         self._exchange: Final = exchange
         self._rule: Final = rule
         self._subject: Final = subject

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from kip848_client.testing.judge.client.findings import Finding
+from kip848_client.testing.judge.client.findings import BrokenRule
 from kip848_client.testing.judge.client.referee import Referee
 from kip848_client.testing.simulation.observer import Checker, Observer, RunState
 from kip848_client.testing.simulation.virtual.client_process import ClientProcess
@@ -53,7 +53,7 @@ class RefereeChecker(Checker):
             self.referee.answered(None, connection_id=place[0], correlation_id=place[1], now_ms=self._scheduler.now_ms)
 
     def _judge(self) -> None:
-        found: Finding | None = self.referee.broken
+        found: BrokenRule | None = self.referee.broken
         if found is not None:
             said = "".join(f"\n  {one.sender} -> {one.receiver}: {one.text}" for one in found.exchange)
             fail(

@@ -96,19 +96,19 @@ def placement_key(topic: Topic) -> TopicKey:
     return GROUP_OFFSETS if topic.name == GROUP_OFFSETS else topic.topic_id
 
 
-class Leader(NamedTuple):
+class CurrentLeader(NamedTuple):
     """The present leader of a partition, for a client that asked the wrong node (KIP-951)."""
 
     node_id: int
     epoch: int
 
 
-def current_leader(broker: BrokerState, topic: Topic | ErrorCode, partition: int) -> Leader | None:
+def current_leader(broker: BrokerState, topic: Topic | ErrorCode, partition: int) -> CurrentLeader | None:
     """The leader of a partition and its epoch; None without one, or without the partition."""
     if isinstance(topic, ErrorCode) or topic.deleted or not 0 <= partition < topic.partition_count:
         return None
     leader = broker.placement.get(placement_key(topic), partition).leader
-    return None if leader == NO_LEADER else Leader(leader, topic.partitions[partition].leader_epoch)
+    return None if leader == NO_LEADER else CurrentLeader(leader, topic.partitions[partition].leader_epoch)
 
 
 def is_replica(broker: BrokerState, topic: Topic, partition: int, *, node_id: int) -> bool:

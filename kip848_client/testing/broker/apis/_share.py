@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 from kip848_client.errors import BrokerError, ErrorCode
-from kip848_client.testing.broker.apis._partitions import Leader, current_leader, find_log
+from kip848_client.testing.broker.apis._partitions import CurrentLeader, current_leader, find_log
 from kip848_client.testing.broker.metadata.acls import Operation, ResourceType
 from kip848_client.testing.broker.net.context import RequestContext
 from kip848_client.testing.broker.security.access import Permit
@@ -161,7 +161,7 @@ def _are_valid(batches: Iterable[AcknowledgementBatch], *, renews: bool, is_rene
     return True
 
 
-def leader_of(broker: BrokerState, of: ReadPartition, code: int) -> Leader | None:
+def leader_of(broker: BrokerState, of: ReadPartition, code: int) -> CurrentLeader | None:
     """The leader to name with an error; None if the error is another, or there is no leader."""
     if code not in _WRONG_LEADER:
         return None
@@ -170,7 +170,7 @@ def leader_of(broker: BrokerState, of: ReadPartition, code: int) -> Leader | Non
 
 
 def endpoints(
-    broker: BrokerState, context: RequestContext, leaders: Iterable[Leader], make: Callable[..., EndpointT]
+    broker: BrokerState, context: RequestContext, leaders: Iterable[CurrentLeader], make: Callable[..., EndpointT]
 ) -> tuple[EndpointT, ...]:
     """The addresses of leaders, as either API lists them."""
     named = sorted({leader.node_id for leader in leaders})

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from kip848_client.common.clock import TimerHandle
 from kip848_client.errors import BrokerError, ErrorCode
-from kip848_client.testing.broker.apis._partitions import Leader, find_log
+from kip848_client.testing.broker.apis._partitions import CurrentLeader, find_log
 from kip848_client.testing.broker.apis._permissions import read_group
 from kip848_client.testing.broker.apis._share import (
     FIRST_VERSION_WITH_RENEWAL,
@@ -308,7 +308,7 @@ class _ShareFetch:
         return _sliced(data, batches, acquired), acquired
 
     def _with_leaders(self, told: dict[ReadPartition, PartitionData]) -> ShareFetchResponse:
-        leaders: dict[ReadPartition, Leader] = {}
+        leaders: dict[ReadPartition, CurrentLeader] = {}
         for of, data in told.items():
             leader = leader_of(self._broker, of, data.error_code)
             if leader is not None:

@@ -26,7 +26,7 @@ from kip848_client.errors import ConfigError, DataDirError, ErrorCode, IllegalSt
 from kip848_client.journal import Journal, NullJournal
 from kip848_client.testing.broker.config import BrokerConfig
 from kip848_client.testing.broker.coordinators.group_errors import refusal
-from kip848_client.testing.broker.coordinators.group_metrics import GroupMetrics
+from kip848_client.testing.broker.coordinators.group_metrics import CoordinatorMetrics
 from kip848_client.testing.broker.coordinators.snapshots import (
     GroupSnapshot,
     classic_snapshot,
@@ -132,7 +132,7 @@ class GroupHost:
         configs: ConfigStore,
         images: TopicImages,
         offsets_topic: OffsetsTopic,
-        metrics: GroupMetrics,
+        metrics: CoordinatorMetrics,
         clock: Clock,
         journal: Journal,
         loop: asyncio.AbstractEventLoop,

@@ -36,7 +36,7 @@ class _Sample(NamedTuple):
     completed: int
 
 
-class GroupMetrics:
+class CoordinatorMetrics:
     """The figures of one node's coordinators, from their first load to their end.
 
     Args:

@@ -29,7 +29,7 @@ from kip848_client.journal import Journal
 from kip848_client.testing.broker.config import BrokerConfig
 from kip848_client.testing.broker.coordinators.group_errors import refusal
 from kip848_client.testing.broker.coordinators.group_host import GroupHost, ShareStates
-from kip848_client.testing.broker.coordinators.group_metrics import GroupMetrics
+from kip848_client.testing.broker.coordinators.group_metrics import CoordinatorMetrics
 from kip848_client.testing.broker.coordinators.shards import ShardLog, Shards, Waiter
 from kip848_client.testing.broker.coordinators.snapshots import GroupSnapshot
 from kip848_client.testing.broker.metadata.placement import GROUP_OFFSETS, NO_LEADER, Placement, coordinator_partition
@@ -82,7 +82,7 @@ class GroupShards(Shards[GroupHost, KeyAndValue]):
         self._clock: Final = clock
         self._journal: Final = journal
         self._loop: Final = loop
-        self._metrics: Final = {node: GroupMetrics(loop) for node in placement.nodes}
+        self._metrics: Final = {node: CoordinatorMetrics(loop) for node in placement.nodes}
         self._default_group_config = GroupConfig.of(config.coordinator)
         self._group_configs: Final[dict[str, tuple[Mapping[str, str], GroupConfig]]] = {}
         self._share_states: Final = share_states

@@ -94,7 +94,7 @@ class Permission(enum.IntEnum):
     ALLOW = 3
 
 
-class Verdict(enum.Enum):
+class AclDecision(enum.Enum):
     """The decision of the ACLs about one operation."""
 
     ALLOWED = "allowed"
@@ -247,7 +247,7 @@ def _pattern(acl: Acl) -> _Pattern:
 
 def decide(
     acls: Acls, operation: Operation, resource_type: ResourceType, name: str, *, principal: str, host: str
-) -> Verdict:
+) -> AclDecision:
     """Judge one operation: a DENY wins over every ALLOW, and a resource with ACLs is closed to all that have none.
 
     Args:
@@ -259,11 +259,11 @@ def decide(
         is_protected = True
         if acl.concerns(principal, host) and acl.covers(operation):
             if acl.permission is Permission.DENY:
-                return Verdict.DENIED
+                return AclDecision.DENIED
             is_allowed = True
     if is_allowed:
-        return Verdict.ALLOWED
-    return Verdict.DENIED if is_protected else Verdict.NO_ACL
+        return AclDecision.ALLOWED
+    return AclDecision.DENIED if is_protected else AclDecision.NO_ACL
 
 
 def is_allowed_anywhere(

@@ -16,10 +16,10 @@ from kip848_client.common.model import ZERO_UUID
 from kip848_client.testing.broker.metadata.acls import (
     CLUSTER_NAME,
     Acl,
+    AclDecision,
     Acls,
     Operation,
     ResourceType,
-    Verdict,
     decide,
     is_allowed_anywhere,
 )
@@ -212,7 +212,7 @@ class Access:
         verdict = decide(
             self.store.acls, operation, resource_type, name, principal=principal, host=host.removeprefix("/")
         )
-        return verdict is Verdict.ALLOWED or (verdict is Verdict.NO_ACL and self._allow_everyone)
+        return verdict is AclDecision.ALLOWED or (verdict is AclDecision.NO_ACL and self._allow_everyone)
 
     def allows_anywhere(self, operation: Operation, resource_type: ResourceType, *, principal: str, host: str) -> bool:
         """Whether *operation* is allowed on some resource of that type that can be thought of."""

@@ -23,8 +23,8 @@ from kip848_client.testing.judge.broker.trial import (
     TOPICS,
     Difference,
     Expected,
-    Pace,
-    Trial,
+    StoryTrial,
+    Timing,
     apis_of,
     ask,
     expectations,
@@ -190,7 +190,7 @@ class Premises:
         self._prefix: Final = f"kip848-judge-{uuid.uuid4().hex[:8]}."
         self._versions: dict[int, int] = {}
         self._shared = Shared()
-        self._pace = Pace()
+        self._pace = Timing()
         self._configured: set[str] = set()
         self.describes = True
         """Whether descriptions are as they should be."""
@@ -304,7 +304,7 @@ class Premises:
         interval = answer.get("heartbeat_interval_ms")
         interval_ms = interval if isinstance(interval, int) and interval > 0 else 5_000
         self._find_session(side, interval_ms)
-        self._pace = Pace(interval_ms, self._session_ms, patience_ms=self._patience_ms)
+        self._pace = Timing(interval_ms, self._session_ms, patience_ms=self._patience_ms)
 
     def _find_session(self, side: Side, interval_ms: int) -> None:
         """Shorten the session of groups in which it runs out, if the broker lets them; else find out how long it is."""
@@ -372,7 +372,7 @@ class Premises:
             why = "give --restart COMMAND, which restarts the broker"
             return {index: Outcomes(story, why=why) for index, story in stories.items()}
         ended: dict[int, Outcomes] = {}
-        trials: dict[int, Trial] = {}
+        trials: dict[int, StoryTrial] = {}
         began = time.monotonic()
         for index, story in stories.items():
             if why := self._why_not(story):
@@ -425,12 +425,12 @@ class Premises:
                 return f"the broker offers {name} up to version {self._versions[key]}, and {version} is needed"
         return ""
 
-    def _trial(self, index: int, story: Story, expected: Sequence[Expected] | None) -> Trial:
+    def _trial(self, index: int, story: Story, expected: Sequence[Expected] | None) -> StoryTrial:
         side = self._side(f"{index}.", Shared() if story.makes_topics else self._shared)
         known = list(expected or expectations(story, self._pace))
-        return Trial(story, side, known, self._pace, describes=self.describes)
+        return StoryTrial(story, side, known, self._pace, describes=self.describes)
 
-    def _advance(self, trial: Trial, began: float) -> Outcomes:
+    def _advance(self, trial: StoryTrial, began: float) -> Outcomes:
         difference, why = None, ""
         try:
             difference = trial.run()
@@ -447,5 +447,5 @@ class Premises:
         )
 
 
-def _last(trial: Trial) -> str:
+def _last(trial: StoryTrial) -> str:
     return trial.exchange[-1].text if trial.exchange else "the first request"

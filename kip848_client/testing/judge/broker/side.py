@@ -32,7 +32,7 @@ SHARE_TOPIC: Final = "s0"
 """The topic whose records share groups read in conversations."""
 
 
-class MemberView(msgspec.Struct):
+class KnownMember(msgspec.Struct):
     """What a client of this broker would know of itself."""
 
     member_id: str
@@ -99,7 +99,7 @@ class Side:
         self._settle_timeout_s: Final = settle_timeout_s
         self._coordinators: dict[str, str] = {}
         self._connections: dict[str, RawConnection] = {address: RawConnection(address, client_id="wire")}
-        self._members: dict[tuple[str, str], MemberView] = {}
+        self._members: dict[tuple[str, str], KnownMember] = {}
         self._created: dict[str, int] = {}
         self._interval_ms = 1_000
 
@@ -208,11 +208,11 @@ class Side:
 
     # --- members
 
-    def view(self, group: str, member: str) -> MemberView:
+    def view(self, group: str, member: str) -> KnownMember:
         """What a member knows of itself. Its id is its name; `new...` is for ids that the broker makes."""
         known = self._members.get((group, member))
         if known is None:
-            known = self._members[group, member] = MemberView("" if member.startswith("new") else member)
+            known = self._members[group, member] = KnownMember("" if member.startswith("new") else member)
         return known
 
     def hear_heartbeat(self, group: str, member: str, *, sent_epoch: int, answer: Mapping[str, Json]) -> None:
@@ -221,13 +221,13 @@ class Side:
         if answer["error_code"]:
             return
         if sent_epoch < 0:
-            self._members[group, member] = MemberView(view.member_id, epoch=sent_epoch)
+            self._members[group, member] = KnownMember(view.member_id, epoch=sent_epoch)
             return
         member_id, epoch = answer["member_id"], answer["member_epoch"]
         assert isinstance(member_id, str)
         assert isinstance(epoch, int)
         if sent_epoch == JOIN_EPOCH:
-            view = self._members[group, member] = MemberView(member_id)
+            view = self._members[group, member] = KnownMember(member_id)
         if epoch != view.epoch:
             view.epoch_before, view.epoch = view.epoch, epoch
         assignment = answer["assignment"]

@@ -16,7 +16,7 @@ import msgspec
 from kip848_client.testing.judge.broker.messages import Json
 from kip848_client.testing.judge.broker.side import (
     GROUP_RESOURCE,
-    MemberView,
+    KnownMember,
     Partitions,
     Side,
     union,
@@ -361,7 +361,7 @@ def _shown(value: object) -> str:
     return str(value) if isinstance(value, enum.Enum) else repr(value)
 
 
-def find_epoch(epoch: Epoch, view: MemberView, *, offset: int) -> int:
+def find_epoch(epoch: Epoch, view: KnownMember, *, offset: int) -> int:
     """The number that a member sends.
 
     Args:
@@ -389,7 +389,7 @@ def find_epoch(epoch: Epoch, view: MemberView, *, offset: int) -> int:
 
 def _claimed_epoch(step: Commit | Fetch, side: Side) -> int:
     if step.member is None:
-        return -1 if step.epoch is Epoch.CURRENT else find_epoch(step.epoch, MemberView(""), offset=0)
+        return -1 if step.epoch is Epoch.CURRENT else find_epoch(step.epoch, KnownMember(""), offset=0)
     return find_epoch(step.epoch, side.view(step.group, step.member), offset=side.epoch_offset.get(step.group, 0))
 
 
@@ -398,7 +398,7 @@ def _topic(side: Side, topic: str) -> dict[str, Any]:
     return {"name": side.topic_name(topic), "topic_id": uuid.UUID(side.topic_id(topic))}
 
 
-def _owned(owned: Owned, view: MemberView, side: Side, *, names: tuple[str, ...] | None = None) -> list[Any] | None:
+def _owned(owned: Owned, view: KnownMember, side: Side, *, names: tuple[str, ...] | None = None) -> list[Any] | None:
     partitions: Partitions
     match owned:
         case Owned.UNSAID:
@@ -427,6 +427,6 @@ def _owned(owned: Owned, view: MemberView, side: Side, *, names: tuple[str, ...]
     return write_partitions(partitions)
 
 
-def _first_missing(view: MemberView, side: Side) -> int:
+def _first_missing(view: KnownMember, side: Side) -> int:
     held = view.assigned.get(side.topic_id("t0"), [])
     return next(number for number in range(len(held) + 1) if number not in held)

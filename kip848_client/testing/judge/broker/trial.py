@@ -15,7 +15,7 @@ from uuid import UUID
 import msgspec
 
 from kip848_client.common.clock import ManualClock
-from kip848_client.errors import Kip848Error, error_name
+from kip848_client.errors import error_name
 from kip848_client.testing.broker.broker import EmbeddedBroker
 from kip848_client.testing.judge.broker.comparison import brief, disagreements, shared_form
 from kip848_client.testing.judge.broker.messages import Json
@@ -46,7 +46,7 @@ _OF_A_TARGET: Final = ("member_epoch", "assignment")
 """What a broker that computes targets beside its coordinator tells with one of the next heartbeats."""
 
 
-class Pace(msgspec.Struct, frozen=True):
+class Timing(msgspec.Struct, frozen=True):
     """The times of the broker that is judged, in ms.
 
     Args:
@@ -80,7 +80,7 @@ class Difference(msgspec.Struct, frozen=True):
     seen: str
 
 
-def expectations(story: Story, pace: Pace) -> list[Expected]:
+def expectations(story: Story, pace: Timing) -> list[Expected]:
     """Play *story* on a reference of its own."""
     clock = ManualClock() if story.waits else None
     settings = {
@@ -102,7 +102,7 @@ def expectations(story: Story, pace: Pace) -> list[Expected]:
             side.close()
 
 
-def _expected(step: object, side: Side, broker: EmbeddedBroker, pace: Pace, story: Story) -> Expected:
+def _expected(step: object, side: Side, broker: EmbeddedBroker, pace: Timing, story: Story) -> Expected:
     match step:
         case Restart():
             return Expected({})
@@ -204,7 +204,7 @@ def _reduced(value: Json, *, sizes: bool) -> Json:
     return [_reduced(item, sizes=sizes) for item in value]
 
 
-class Trial:
+class StoryTrial:
     """One story on the broker that is judged.
 
     Args:
@@ -216,7 +216,7 @@ class Trial:
     """
 
     def __init__(
-        self, story: Story, side: Side, expected: list[Expected], pace: Pace, *, describes: bool = True
+        self, story: Story, side: Side, expected: list[Expected], pace: Timing, *, describes: bool = True
     ) -> None:
         self.story: Final = story
         self.side: Final = side
@@ -462,6 +462,3 @@ _API_OF: Final = {
     "ShareAcknowledge": ApiKey.SHARE_ACKNOWLEDGE,
     "Produce": ApiKey.PRODUCE,
 }
-
-
-__all__ = ["Difference", "Expected", "Pace", "Trial", "apis_of", "expectations", "Kip848Error"]

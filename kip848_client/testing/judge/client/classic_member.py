@@ -60,7 +60,7 @@ class _Member:
         self.commits: set[tuple[int, object]] = set()
 
 
-class ClassicGroup:
+class JudgedClassicGroup:
     """All members of one group."""
 
     def __init__(self, findings: Findings) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from kip848_client.common.error_codes import ErrorCode, error_name
+from kip848_client.testing.judge.client.epoch_member import REMOVED, EpochMember, Lookups, NameOf, epochs_text
 from kip848_client.testing.judge.client.findings import Exchange, Findings, was_heard
 from kip848_client.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -19,8 +20,6 @@ from kip848_client.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 _Partition = tuple[uuid.UUID, int]
 _Named = tuple[str, int]
 
-REMOVED: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH})
-MOVED: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 _FINAL: Final = frozenset(
     {
         ErrorCode.UNSUPPORTED_VERSION,
@@ -47,43 +46,23 @@ _SILENCE_INTERVALS: Final = 3
 _SILENCE_MS: Final = 10_000
 """A member is silent after three intervals and this, if its process sends other requests meanwhile."""
 
-Lookups = Callable[[str], int]
-"""The number of the last FindCoordinator of a client id; 0 if there was none."""
 Alive = Callable[[Exchange, int], bool]
 """Whether the client of a request has sent others all the time since a moment."""
-NameOf = Callable[[uuid.UUID], str]
 
 
-class ConsumerMember:
-    """One member of one group.
-
-    Args:
-        name_of: the name of a topic id, or the id as text.
-    """
+class JudgedConsumerMember(EpochMember):
+    """One member of one group."""
 
     def __init__(
         self, findings: Findings, *, member_id: str, name_of: NameOf, looked_up: Lookups, was_alive: Alive
     ) -> None:
-        self._findings: Final = findings
-        self._name_of: Final = name_of
-        self._looked_up: Final = looked_up
+        super().__init__(findings, member_id=member_id, name_of=name_of, looked_up=looked_up)
         self._was_alive: Final = was_alive
-        self.member_id: Final = member_id
-        self._last: Exchange | None = None
-        """The last heartbeat."""
-        self._epochs: set[int] = {0}
-        """Epochs that the next heartbeat may have."""
         self._told: set[int] = set()
         """Epochs of this membership that were written to the member."""
         self._told_max = 0
         self._sent_on: Final[dict[int, int]] = {}
         """Connection -> the epoch of the last heartbeat that came on it."""
-        self._removed: Exchange | None = None
-        self._left: Exchange | None = None
-        self._unanswered = False
-        """The last heartbeat had no answer, so that the next one has to have all fields."""
-        self._refused: Exchange | None = None
-        """The last heartbeat, if it was refused: its news are still to be told."""
         self._instance_id: str | None = None
         self._joined = False
         self._rebalance_timeout_ms = 0
@@ -119,7 +98,7 @@ class ConsumerMember:
         elif epoch > 0:
             if self._check_epoch(exchange, epoch):
                 self._check_final(exchange, heard=heard)
-                self._check_moved(exchange, heard=heard)
+                self._check_moved(48, exchange, heard=heard)
                 self._check_fields(exchange, request)
                 self._check_owned(exchange, request)
                 self._check_pace(exchange, request, same=same)
@@ -235,31 +214,6 @@ class ConsumerMember:
 
     # --- what the member knows
 
-    def _learn(self, *, heard: bool) -> None:
-        """Take in the answer to the last heartbeat."""
-        last = self._last
-        if last is None:
-            return
-        request, response = last.request, last.response
-        assert isinstance(request, ConsumerGroupHeartbeatRequest)
-        leaving = request.member_epoch < 0
-        if not isinstance(response, ConsumerGroupHeartbeatResponse):
-            self._unanswered, self._refused = not leaving, None
-            return
-        if leaving:
-            return
-        code = response.error_code
-        self._unanswered, self._refused = False, None
-        if not heard:
-            self._epochs |= {0} if code in REMOVED else set() if code else {response.member_epoch}
-            return
-        self._refused = last if code else None
-        if code in REMOVED:
-            self._epochs = {0}
-            self._removed = last
-        elif not code:
-            self._epochs = {response.member_epoch}
-
     def _begin(self, exchange: Exchange, request: ConsumerGroupHeartbeatRequest) -> None:
         """It joins: what was before does not count any more."""
         if self._removed is not None:
@@ -366,7 +320,7 @@ class ConsumerMember:
                 36,
                 0 in self._epochs,
                 exchange,
-                expected=f"epoch {_epochs_text(self._epochs)}: the member is in the group, and nobody removed it",
+                expected=f"epoch {epochs_text(self._epochs)}: the member is in the group, and nobody removed it",
                 seen="epoch 0, which joins",
             )
             self._check_final(exchange, heard=heard)
@@ -395,7 +349,7 @@ class ConsumerMember:
             36,
             epoch in self._epochs,
             exchange,
-            expected=f"the epoch of the last answer: {_epochs_text(self._epochs - {0}) or 'none was given yet'}",
+            expected=f"the epoch of the last answer: {epochs_text(self._epochs - {0}) or 'none was given yet'}",
             seen=f"epoch {epoch}" + ("" if epoch <= self._told_max else ", which nobody has given it"),
         )
 
@@ -408,17 +362,6 @@ class ConsumerMember:
                 exchange,
                 expected=f"no heartbeat after {error_name(last.error_code)}, which no retry cures",
                 seen="one more",
-            )
-
-    def _check_moved(self, exchange: Exchange, *, heard: bool) -> None:
-        last = self._last
-        if last is not None and heard and last.error_code in MOVED:
-            self._findings.check(
-                48,
-                self._looked_up(exchange.client_id) > last.number,
-                exchange,
-                expected=f"the client looks the coordinator up after {error_name(last.error_code)}",
-                seen="another heartbeat to the same broker without FindCoordinator",
             )
 
     def _check_fields(self, exchange: Exchange, request: ConsumerGroupHeartbeatRequest) -> None:
@@ -570,7 +513,3 @@ def _pairs(topics: Iterable[TopicPartitions]) -> set[_Partition]:
 
 def _listed(partitions: Iterable[_Named]) -> str:
     return ", ".join(f"{topic}-{index}" for topic, index in sorted(partitions))
-
-
-def _epochs_text(epochs: Iterable[int]) -> str:
-    return " or ".join(map(str, sorted(epochs)))

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from kip848_client.testing.judge.client.consumer_member import ConsumerMember
+from kip848_client.testing.judge.client.consumer_member import JudgedConsumerMember
 from kip848_client.testing.judge.client.findings import Exchange, Findings
 from kip848_client.wire.messages.fetch import FetchRequest, FetchResponse, FetchTopic
 
@@ -32,7 +32,7 @@ class _Reader(msgspec.Struct):
 
     partitions: set[_Named]
     session_id: int = 0
-    owner: ConsumerMember | None = None
+    owner: JudgedConsumerMember | None = None
 
 
 class Fetches:
@@ -47,7 +47,7 @@ class Fetches:
         self,
         findings: Findings,
         *,
-        members_of: Callable[[str], Iterable[ConsumerMember]],
+        members_of: Callable[[str], Iterable[JudgedConsumerMember]],
         name_of: Callable[[uuid.UUID], str],
     ) -> None:
         self._findings: Final = findings

@@ -45,7 +45,7 @@ class Exchange(msgspec.Struct, eq=False):
         return code
 
 
-class Finding(msgspec.Struct, frozen=True):
+class BrokenRule(msgspec.Struct, frozen=True):
     """A request that broke a rule.
 
     Args:
@@ -96,7 +96,7 @@ class Findings:
         self._ignore: Final = ignore
         self.kept: Final[Counter[int]] = Counter()
         """Rule -> how many requests kept it."""
-        self.broken: Final[list[Finding]] = []
+        self.broken: Final[list[BrokenRule]] = []
         """In the order in which it happened; of each rule only the first ones."""
         self.broken_times: Final[Counter[int]] = Counter()
         """Rule -> how many requests broke it."""
@@ -115,7 +115,7 @@ class Findings:
             return False
         member, asked, said = self._describe(exchange)
         self.broken.append(
-            Finding(
+            BrokenRule(
                 rule=rule,
                 member=member,
                 moment_ms=exchange.asked_ms,

@@ -15,7 +15,7 @@ from kip848_client.errors import ConfigError, IllegalStateError
 from kip848_client.testing.broker.broker import EmbeddedBroker
 from kip848_client.testing.broker.net.context import RequestContext
 from kip848_client.testing.broker.proxy.fault_proxy import FaultProxy
-from kip848_client.testing.judge.client.findings import Finding
+from kip848_client.testing.judge.client.findings import BrokenRule
 from kip848_client.testing.judge.client.referee import JUDGED, Referee
 from kip848_client.testing.judge.client.scenarios import COMPANION, SCENARIOS, Stage
 from kip848_client.testing.judge.rulebook import rulebook
@@ -103,7 +103,7 @@ class ClientJudge:
         """A verdict for each rule that is judged; one that never came up cannot be tried."""
         self._raise_failure()
         findings = self._referee.findings
-        broken: dict[int, Finding] = {}
+        broken: dict[int, BrokenRule] = {}
         for found in tuple(findings.broken):
             broken.setdefault(found.rule, found)
         untried = self._referee.untried()
@@ -190,7 +190,7 @@ class ClientJudge:
                 f"the referee itself failed, please report it: {self._failure!r}"
             ) from self._failure
 
-    def _differs(self, found: Finding) -> Verdict:
+    def _differs(self, found: BrokenRule) -> Verdict:
         return Verdict(
             rulebook()[found.rule],
             Outcome.DIFFERS,

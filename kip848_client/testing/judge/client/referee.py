@@ -7,12 +7,12 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from kip848_client.testing.judge.client.classic_member import ClassicGroup
-from kip848_client.testing.judge.client.consumer_member import ConsumerMember
+from kip848_client.testing.judge.client.classic_member import JudgedClassicGroup
+from kip848_client.testing.judge.client.consumer_member import JudgedConsumerMember
 from kip848_client.testing.judge.client.fetches import Fetches
-from kip848_client.testing.judge.client.findings import Exchange, Finding, Findings
+from kip848_client.testing.judge.client.findings import BrokenRule, Exchange, Findings
 from kip848_client.testing.judge.client.pace import Pace
-from kip848_client.testing.judge.client.share_member import ShareMember
+from kip848_client.testing.judge.client.share_member import JudgedShareMember
 from kip848_client.testing.judge.verdicts import BROKER, Said
 from kip848_client.testing.judge.wording import Wording
 from kip848_client.wire.messages.consumer_group_heartbeat import (
@@ -111,10 +111,10 @@ class Referee:
         self._wording: Final = Wording(topic_name)
         self._number = 0
         self._pending: Final[OrderedDict[tuple[int, int], Exchange]] = OrderedDict()
-        self._consumers: Final[dict[tuple[str, str], ConsumerMember]] = {}
-        self._shares: Final[dict[tuple[str, str], ShareMember]] = {}
-        self._classics: Final[dict[str, ClassicGroup]] = {}
-        self._clients: Final[defaultdict[str, dict[tuple[str, str], ConsumerMember]]] = defaultdict(dict)
+        self._consumers: Final[dict[tuple[str, str], JudgedConsumerMember]] = {}
+        self._shares: Final[dict[tuple[str, str], JudgedShareMember]] = {}
+        self._classics: Final[dict[str, JudgedClassicGroup]] = {}
+        self._clients: Final[defaultdict[str, dict[tuple[str, str], JudgedConsumerMember]]] = defaultdict(dict)
         """Client id -> its members of KIP-848 groups."""
         self._lookups: Final[dict[str, int]] = {}
         self._lookup_ms: Final[dict[str, int]] = {}
@@ -129,7 +129,7 @@ class Referee:
         self._pace: Final = Pace(self.findings)
 
     @property
-    def broken(self) -> Finding | None:
+    def broken(self) -> BrokenRule | None:
         """The first request that broke a rule."""
         return next(iter(self.findings.broken), None)
 
@@ -267,13 +267,13 @@ class Referee:
             case _:
                 pass
 
-    def _consumer(self, exchange: Exchange, request: ConsumerGroupHeartbeatRequest) -> ConsumerMember:
+    def _consumer(self, exchange: Exchange, request: ConsumerGroupHeartbeatRequest) -> JudgedConsumerMember:
         # Up to version 0 the coordinator makes the id, and the first joins of a connection have none.
         member_id = request.member_id or f"connection {exchange.connection_id}"
         key = (request.group_id, member_id)
         member = self._consumers.get(key)
         if member is None:
-            member = self._consumers[key] = ConsumerMember(
+            member = self._consumers[key] = JudgedConsumerMember(
                 self.findings,
                 member_id=member_id,
                 name_of=self._name_of,
@@ -288,7 +288,7 @@ class Referee:
         exchange: Exchange,
         request: ConsumerGroupHeartbeatRequest,
         response: ConsumerGroupHeartbeatResponse,
-        member: ConsumerMember,
+        member: JudgedConsumerMember,
     ) -> None:
         """A member goes on under the id that the coordinator has made."""
         if response.member_id and not response.error_code:
@@ -298,17 +298,19 @@ class Referee:
             self._consumers[request.group_id, response.member_id] = member
             self._clients[exchange.client_id][request.group_id, response.member_id] = member
 
-    def _classic(self, group_id: str) -> ClassicGroup:
+    def _classic(self, group_id: str) -> JudgedClassicGroup:
         group = self._classics.get(group_id)
         if group is None:
-            group = self._classics[group_id] = ClassicGroup(self.findings)
+            group = self._classics[group_id] = JudgedClassicGroup(self.findings)
         return group
 
-    def _share(self, request: ShareGroupHeartbeatRequest | ShareFetchRequest | ShareAcknowledgeRequest) -> ShareMember:
+    def _share(
+        self, request: ShareGroupHeartbeatRequest | ShareFetchRequest | ShareAcknowledgeRequest
+    ) -> JudgedShareMember:
         key = (request.group_id or "", request.member_id or "")
         member = self._shares.get(key)
         if member is None:
-            member = self._shares[key] = ShareMember(
+            member = self._shares[key] = JudgedShareMember(
                 self.findings,
                 member_id=key[1],
                 name_of=self._name_of,

@@ -57,7 +57,7 @@ class Judge(Protocol):
         ...
 
 
-class Subject(msgspec.Struct, frozen=True):
+class MemberOnStage(msgspec.Struct, frozen=True):
     """The member that a scenario is about.
 
     Args:
@@ -88,7 +88,7 @@ class Stage:
         self._patience_s: Final = patience_s
         self._process: Final = process
 
-    def in_step(self) -> Subject:
+    def in_step(self) -> MemberOnStage:
         """Wait until a member's heartbeat from now on is accepted."""
         since = self.target.requests.mark()
         heartbeat = self._wait(_is_accepted, since=since, answered=True)
@@ -96,7 +96,7 @@ class Stage:
             raise SceneError(f"no member was in step within {self._patience_s:.0f} s")
         return _subject(heartbeat)
 
-    def refuse(self, subject: Subject, code: int, *, times: int = 1) -> None:
+    def refuse(self, subject: MemberOnStage, code: int, *, times: int = 1) -> None:
         """Refuse the next heartbeats of a member."""
         rule = self.target.faults.on(
             subject.heartbeat, error(code), client_id=subject.client_id, group=subject.group_id, times=times
@@ -104,12 +104,14 @@ class Stage:
         with rule:
             self._until(lambda: rule.hits >= times, f"{times} heartbeats")
 
-    def act_on(self, subject: Subject, api: ApiKey, action: Action, *, patience_s: float | None = None) -> None:
+    def act_on(self, subject: MemberOnStage, api: ApiKey, action: Action, *, patience_s: float | None = None) -> None:
         """Do something to the next request of a member's client, and wait until it was done."""
         with self.target.faults.on(api, action, client_id=subject.client_id) as rule:
             self._until(lambda: rule.hits > 0, f"a request of {api.name}", patience_s=patience_s)
 
-    def comes_back(self, subject: Subject, rule: int, *, since: int, expected: str, joining: bool = False) -> None:
+    def comes_back(
+        self, subject: MemberOnStage, rule: int, *, since: int, expected: str, joining: bool = False
+    ) -> None:
         """Wait until the client of a member is in step again, after a join if it has to join.
 
         A member that does not has broken *rule*.
@@ -130,7 +132,7 @@ class Stage:
         """The present, for `comes_back`."""
         return self.target.requests.mark()
 
-    def topics_of(self, subject: Subject) -> list[str]:
+    def topics_of(self, subject: MemberOnStage) -> list[str]:
         """The topics that a member subscribed to by name."""
         names: list[str] = []
         for one in self.target.requests.of(_JOINS, client_id=subject.client_id, group=subject.group_id):
@@ -139,14 +141,14 @@ class Stage:
             raise SceneError("its topics are not known: it subscribes to a pattern, or joined long ago")
         return names
 
-    def protocols_of(self, subject: Subject) -> list[str]:
+    def protocols_of(self, subject: MemberOnStage) -> list[str]:
         """The assignors of a member of a classic group, in its order."""
         joins = self.target.requests.of(ApiKey.JOIN_GROUP, client_id=subject.client_id, group=subject.group_id)
         last = joins[-1].request if joins else None
         return [one.name for one in last.protocols] if isinstance(last, JoinGroupRequest) else []
 
     @contextlib.contextmanager
-    def companion(self, subject: Subject) -> Iterator[None]:
+    def companion(self, subject: MemberOnStage) -> Iterator[None]:
         """Let another member join the group, which owns partitions for a while and commits nothing."""
         conf: dict[str, object] = {
             "bootstrap.servers": self.target.bootstrap_servers,
@@ -314,7 +316,7 @@ SCENARIOS: Final[dict[str, Callable[[Stage], None]]] = {
 }
 
 
-def _back(subject: Subject) -> int:
+def _back(subject: MemberOnStage) -> int:
     """The rule by which a member goes on after a failure."""
     return {"consumer": 54, "classic": 209, "share": 326}[subject.protocol]
 
@@ -332,12 +334,12 @@ def _is_join(one: LoggedRequest) -> bool:
     return getattr(one.request, "member_epoch", 1) == 0 and one.error_code == 0 and one.response is not None
 
 
-def _subject(heartbeat: LoggedRequest) -> Subject:
+def _subject(heartbeat: LoggedRequest) -> MemberOnStage:
     request = heartbeat.request
     assert isinstance(request, ConsumerGroupHeartbeatRequest | ShareGroupHeartbeatRequest | HeartbeatRequest)
     protocol = {ApiKey.CONSUMER_GROUP_HEARTBEAT: "consumer", ApiKey.SHARE_GROUP_HEARTBEAT: "share"}
     api = ApiKey(heartbeat.api)
-    return Subject(
+    return MemberOnStage(
         group_id=request.group_id,
         member_id=request.member_id,
         client_id=heartbeat.client_id or "",

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
 
 from kip848_client.common.error_codes import ErrorCode, error_name
-from kip848_client.testing.judge.client.consumer_member import MOVED, REMOVED
+from kip848_client.testing.judge.client.epoch_member import EpochMember, Lookups, NameOf, epochs_text
 from kip848_client.testing.judge.client.findings import Exchange, Findings, was_heard
 from kip848_client.wire.messages.share_acknowledge import ShareAcknowledgeRequest, ShareAcknowledgeResponse
 from kip848_client.wire.messages.share_fetch import ShareFetchRequest, ShareFetchResponse
-from kip848_client.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
+from kip848_client.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 
 _Partition = tuple[uuid.UUID, int]
 
@@ -35,31 +35,11 @@ class _Session(msgspec.Struct):
     last: Exchange
 
 
-class ShareMember:
-    """One member of one share group.
+class JudgedShareMember(EpochMember):
+    """One member of one share group."""
 
-    Args:
-        name_of: the name of a topic id, or the id as text.
-        looked_up: see `consumer_member`.
-    """
-
-    def __init__(
-        self,
-        findings: Findings,
-        *,
-        member_id: str,
-        name_of: Callable[[uuid.UUID], str],
-        looked_up: Callable[[str], int],
-    ) -> None:
-        self._findings: Final = findings
-        self._name_of: Final = name_of
-        self._looked_up: Final = looked_up
-        self.member_id: Final = member_id
-        self._last: Exchange | None = None
-        self._epochs: set[int] = {0}
-        self._removed: Exchange | None = None
-        self._left: Exchange | None = None
-        self._full_due = ""
+    def __init__(self, findings: Findings, *, member_id: str, name_of: NameOf, looked_up: Lookups) -> None:
+        super().__init__(findings, member_id=member_id, name_of=name_of, looked_up=looked_up)
         self._names: tuple[str, ...] | None = None
         self._sessions: Final[dict[int, _Session]] = {}
         self._acquired: Final[dict[_Partition, dict[int, int]]] = {}
@@ -71,8 +51,8 @@ class ShareMember:
         """The member sends one."""
         request = exchange.request
         assert isinstance(request, ShareGroupHeartbeatRequest)
-        check, last, epoch = self._findings.check, self._last, request.member_epoch
-        heard = was_heard(last, exchange)
+        check, epoch = self._findings.check, request.member_epoch
+        heard = was_heard(self._last, exchange)
         self._learn(heard=heard)
         if epoch == 0:
             missing = [
@@ -91,7 +71,7 @@ class ShareMember:
                     325,
                     0 in self._epochs,
                     exchange,
-                    expected=f"epoch {_text(self._epochs)}: the member is in the group, and nobody removed it",
+                    expected=f"epoch {epochs_text(self._epochs)}: the member is in the group, and nobody removed it",
                     seen="epoch 0, which joins",
                 )
             if self._removed is not None:
@@ -99,12 +79,12 @@ class ShareMember:
             self._epochs, self._removed, self._left = {0}, None, None
         elif epoch > 0:
             self._check_epoch(exchange, epoch, heard=heard)
-            if self._full_due:
+            if full_due := self._full_due():
                 check(
                     322,
                     request.subscribed_topic_names is not None,
                     exchange,
-                    expected=f"the topics, because the heartbeat before it {self._full_due}",
+                    expected=f"the topics, because the heartbeat before it {full_due}",
                     seen="a heartbeat without SubscribedTopicNames",
                 )
             elif request.subscribed_topic_names is not None and self._names == request.subscribed_topic_names:
@@ -122,32 +102,17 @@ class ShareMember:
             self._names = request.subscribed_topic_names
         self._last = exchange
 
-    def _learn(self, *, heard: bool) -> None:
-        last = self._last
-        if last is None:
-            return
-        request, response = last.request, last.response
-        assert isinstance(request, ShareGroupHeartbeatRequest)
-        leaving = request.member_epoch < 0
-        if not isinstance(response, ShareGroupHeartbeatResponse):
-            self._full_due = "" if leaving else "had no answer"
-            return
-        if leaving:
-            return
-        code = response.error_code
-        self._full_due = ""
-        if not heard:
-            self._epochs |= {0} if code in REMOVED else set() if code else {response.member_epoch}
-            return
-        if code and request.subscribed_topic_names is not None:
-            self._full_due = f"was answered with {error_name(code)}"
-        if code in REMOVED:
-            self._epochs, self._removed = {0}, last
-        elif not code:
-            self._epochs = {response.member_epoch}
+    def _full_due(self) -> str:
+        """Why this heartbeat has to have all fields, if it has to."""
+        if self._unanswered:
+            return "had no answer"
+        refused = self._refused
+        if refused is None or getattr(refused.request, "subscribed_topic_names", None) is None:
+            return ""
+        return f"was answered with {error_name(refused.error_code)}"
 
     def _check_epoch(self, exchange: Exchange, epoch: int, *, heard: bool) -> None:
-        check, last = self._findings.check, self._last
+        check = self._findings.check
         if self._removed is not None:
             check(
                 325,
@@ -169,17 +134,10 @@ class ShareMember:
                 325,
                 epoch in self._epochs,
                 exchange,
-                expected=f"the epoch of the last answer: {_text(self._epochs - {0}) or 'none was given yet'}",
+                expected=f"the epoch of the last answer: {epochs_text(self._epochs - {0}) or 'none was given yet'}",
                 seen=f"epoch {epoch}",
             )
-            if last is not None and heard and last.error_code in MOVED:
-                check(
-                    326,
-                    self._looked_up(exchange.client_id) > last.number,
-                    exchange,
-                    expected=f"the client looks the coordinator up after {error_name(last.error_code)}",
-                    seen="another heartbeat to the same broker without FindCoordinator",
-                )
+            self._check_moved(326, exchange, heard=heard)
 
     # --- sessions and records
 
@@ -206,7 +164,7 @@ class ShareMember:
                     rule,
                     epoch in allowed or epoch < 0,
                     exchange,
-                    expected=f"share session epoch {_text(allowed)}",
+                    expected=f"share session epoch {epochs_text(allowed)}",
                     seen=f"share session epoch {epoch}",
                 )
         has_said = any(part.acknowledgement_batches for topic in request.topics for part in topic.partitions)
@@ -294,7 +252,3 @@ def _acknowledged(request: ShareFetchRequest | ShareAcknowledgeRequest) -> Itera
                 for place, offset in enumerate(range(batch.first_offset, batch.last_offset + 1)):
                     kind = kinds[place] if place < len(kinds) else kinds[0] if kinds else 0
                     yield (topic.topic_id, part.partition_index), offset, kind
-
-
-def _text(epochs: set[int] | tuple[int, ...]) -> str:
-    return " or ".join(map(str, sorted(epochs)))

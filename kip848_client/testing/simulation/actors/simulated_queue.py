@@ -39,7 +39,7 @@ _WORDS: Final = (AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeTyp
 _WEIGHTS: Final = (80, 10, 4, 6)
 
 
-class Leader(SharedPartition):
+class QueueLeader(SharedPartition):
     """The node that leads the one partition: its memory ends with a crash, what it kept does not."""
 
     def __init__(self, scheduler: Scheduler, ledger: Ledger, *, settings: ShareSettings) -> None:
@@ -216,7 +216,7 @@ class Queue:
             dead_letter_topic=self._rng.choice(("", "dlq.jobs")),
         )
         self.ledger: Final = Ledger(delivery_count_limit=self.settings.delivery_count_limit)
-        self.leader: Final = Leader(scheduler, self.ledger, settings=self.settings)
+        self.leader: Final = QueueLeader(scheduler, self.ledger, settings=self.settings)
         self._members = [QueueMember(self, f"member-{number}") for number in range(scenario.members)]
         self._started = scenario.members
 

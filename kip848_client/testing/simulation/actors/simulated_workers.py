@@ -21,9 +21,9 @@ from kip848_client.common.model import Unit
 from kip848_client.testing.coordinator.core.coordinator_config import CoordinatorConfig
 from kip848_client.testing.simulation.actors.worker_requests import (
     ClassicExchange,
-    Exchange,
     Requester,
     TokenService,
+    WorkerExchange,
     drain_from_outside,
 )
 from kip848_client.testing.simulation.virtual.environment import GROUP, Environment, Kind
@@ -264,7 +264,7 @@ class WorkerProcess(Requester):
             match effect:
                 case Send():
                     is_beat = isinstance(effect.request, ConnectGroupHeartbeatRequest)
-                    (ClassicExchange if self.classic is not None and is_beat else Exchange)(self, effect).begin()
+                    (ClassicExchange if self.classic is not None and is_beat else WorkerExchange)(self, effect).begin()
                 case RunCallback():
                     self._call(effect)
                 case StopNow(units):

@@ -127,7 +127,7 @@ class Requester(Protocol):
     def draw(self, limit: int) -> int: ...  # noqa: D102
 
 
-class Exchange:
+class WorkerExchange:
     """One heartbeat of a worker's core, or one request of a plan. Finds the coordinator; ends exactly once."""
 
     def __init__(self, worker: Requester, send: Send) -> None:
@@ -234,7 +234,7 @@ class Exchange:
         self._worker.step(NotAnswered(self._send.request_id, error, final=not may_pass(error)))
 
 
-class ClassicExchange(Exchange):
+class ClassicExchange(WorkerExchange):
     """One heartbeat of the core, as a conversation of the classic protocol."""
 
     _talk: Conversation
