@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Final
 
 from kip848_client.common.model import Confidential
 from kip848_client.errors import AuthenticationError, ConfigError, ConnectionLostError
+from kip848_client.logins.source import library_of_extra
 from kip848_client.logins.token_file import read_text
 
 ALGORITHMS: Final = ("RS256", "ES256")
@@ -92,14 +93,12 @@ class AssertionSettings(Confidential, frozen=True):
         return dict(header), dict(claims)
 
     def _sign(self, text: bytes) -> bytes:
-        try:
+        with library_of_extra(
+            "signing an assertion needs cryptography: pip install 'kip848_client[jwt]', or let another program "
+            f"write the assertion, and set {_PREFIX}.file"
+        ):
             from cryptography.hazmat.primitives import hashes, serialization
             from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa, utils
-        except ImportError as error:
-            raise AuthenticationError(
-                "signing an assertion needs cryptography: pip install 'kip848_client[jwt]', or let another program "
-                f"write the assertion, and set {_PREFIX}.file"
-            ) from error
         if self.key_pem is not None:
             name, pem = f"{_PREFIX}.private.key.pem", self.key_pem
         else:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final
 
 from kip848_client.common.model import Confidential, OAuthToken
 from kip848_client.errors import AuthenticationError, ConnectionLostError, Kip848Error
-from kip848_client.logins.source import checked_token, claims_of, plain
+from kip848_client.logins.source import checked_token, claims_of, library_of_extra, plain
 
 _INSTALL: Final = "pip install 'kip848_client[aws]'"
 _REGION_OF_HOST: Final = re.compile(
@@ -136,10 +136,8 @@ def msk_signer() -> Any:
     Raises:
         AuthenticationError: it is not installed.
     """
-    try:
+    with library_of_extra(f"a login with AWS IAM needs Amazon's signer library: {_INSTALL}"):
         from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
-    except ImportError as error:
-        raise AuthenticationError(f"a login with AWS IAM needs Amazon's signer library: {_INSTALL}") from error
     return MSKAuthTokenProvider
 
 
@@ -149,10 +147,8 @@ def boto3() -> Any:
     Raises:
         AuthenticationError: it is not installed.
     """
-    try:
+    with library_of_extra(f"a login with AWS needs boto3: {_INSTALL}"):
         import boto3 as found
-    except ImportError as error:
-        raise AuthenticationError(f"a login with AWS needs boto3: {_INSTALL}") from error
     return found
 
 

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Final
 
 from kip848_client.common.model import Confidential, OAuthToken
 from kip848_client.errors import AuthenticationError, ConnectionLostError
-from kip848_client.logins.source import LIFE_IF_UNKNOWN_S, checked_token, plain
+from kip848_client.logins.source import LIFE_IF_UNKNOWN_S, checked_token, library_of_extra, plain
 
 _SCOPE: Final = "https://www.googleapis.com/auth/cloud-platform"
 _HEADER: Final = {"typ": "JWT", "alg": "GOOG_OAUTH2_TOKEN"}
@@ -73,14 +73,10 @@ def google_auth() -> tuple[Any, Any, Any]:
     Raises:
         AuthenticationError: it is not installed.
     """
-    try:
+    with library_of_extra("a login with Google's credentials needs google-auth: pip install 'kip848_client[gcp]'"):
         import google.auth
         import google.auth.exceptions
         import google.auth.transport.requests
-    except ImportError as error:
-        raise AuthenticationError(
-            "a login with Google's credentials needs google-auth: pip install 'kip848_client[gcp]'"
-        ) from error
     return google.auth, google.auth.exceptions, google.auth.transport.requests
 
 

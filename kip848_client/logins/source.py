@@ -6,7 +6,8 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final, Protocol
 
 from kip848_client.common.model import OAuthToken
@@ -45,6 +46,22 @@ class TokenSource(Protocol):
     def has_changed(self) -> bool:
         """Whether there is a newer token than the last one, although that is still good; must not block."""
         ...
+
+
+@contextmanager
+def library_of_extra(words: str) -> Iterator[None]:
+    """Import a library that the plain install does not have.
+
+    Args:
+        words: what needs which library, and how it is installed.
+
+    Raises:
+        AuthenticationError: it is not installed.
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise AuthenticationError(words) from error
 
 
 def checked_token(
