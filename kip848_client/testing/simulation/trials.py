@@ -116,6 +116,8 @@ class Trials:
                 return  # those that are there have other things to do
             environment.join(rng)
             environment.scheduler.run_until(environment.scheduler.now_ms + 1_000)
+        # A standby whose answer was lost before sees nothing until its request has timed out.
+        environment.scheduler.run_until(environment.scheduler.now_ms + environment.scenario.request_timeout_ms)
         environment.healed_ms = environment.scheduler.now_ms
         limit_ms = environment.scenario.session_timeout_ms + 6 * environment.scenario.heartbeat_interval_ms + 2_000
         if not self._wait_for_rest(limit_ms):
