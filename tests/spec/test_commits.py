@@ -276,6 +276,19 @@ def test_r275_nor_once_the_member_has_left() -> None:
     assert isinstance(member.commit_error(late), CommitFailedError)
 
 
+def test_r275_a_listener_commits_what_it_revokes_though_a_leave_began() -> None:
+    """close() may come when the listener of a run is due and has not returned: its commit is the last word."""
+    member = revoking()
+    member.leave(closing=True)
+    member.commit(positions(t_0=5, t_1=6))
+    assert commits(member) == [(2, {"t-0": 5, "t-1": 6})]
+    member.answer_commit()
+    member.finish_call("revoked", "t-1")
+    member.finish_call("revoked", "t-0")
+    late = member.commit(positions(t_1=6))
+    assert isinstance(member.commit_error(late), CommitFailedError)
+
+
 def test_r275_does_not_concern_what_is_assigned_by_hand() -> None:
     """No other member gets it. A partition that was given away before may be assigned by hand, too."""
     member = stable()

@@ -30,7 +30,7 @@ from typing import Final
 
 import msgspec
 
-from kip848_client.common.model import Subscription
+from kip848_client.common.model import NamedPartition, Subscription
 from kip848_client.errors import Kip848Error
 from kip848_client.member.core.context import Context
 from kip848_client.member.core.discovery import Discovery
@@ -121,6 +121,8 @@ class GroupExit:
         self._resubscription: Subscription | None = None
         """Made during a leave, and applied when it is over."""
 
+        self._settled: frozenset[NamedPartition] = frozenset()
+        """Of a listener that had not returned when the leave began: it may still commit them (R115)."""
         self._awaited_run: Run | None = None
         """The lost callback waits for the listener call of this cancelled run."""
         self._polled = False
@@ -206,7 +208,9 @@ class GroupExit:
         run = self._reconciler.cancel()
         if run is not None and run.token is not None:
             # unsubscribe() inside a listener: the partitions that this listener revokes count as revoked.
+            before = context.given_away
             self._reconciler.settle(run, revoked=True)
+            self._settled, context.given_away = frozenset(context.given_away - before), before
             context.redirect_listener(run.token, None)
         # Inside on_partitions_assigned the application owns partitions that no heartbeat has named yet.
         self._reconciler.claim_owned()
@@ -258,6 +262,8 @@ class GroupExit:
         """The member has left; the move was made. It owns nothing, and answers in flight are ignored."""
         self._end_membership(epoch=self._owner.epoch_after_leave(self._mode), keep_id=self._owner.keeps_member_id)
         self._context.set_owned(())
+        self._context.given_away |= self._settled
+        self._settled = frozenset()
         self._context.subscription = Subscription()
 
     def _leave_answered(self, answer: object) -> None:
