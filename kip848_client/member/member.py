@@ -331,16 +331,24 @@ class Member:
         group_wants = self._group.poll_wanted
         commits_want, positions_only = self._commits.poll_wanted()
         live_epoch = context.live_epoch
+        run, readable = self._group.run, self._readable()
+        reads_on = (
+            run is not None
+            and phase is Phase.COMMITTING
+            and bool(readable)
+            and not context.listener_calls
+            and context.due(run.reads_on_ms)
+        )
         seen = (
             phase.state,
-            self._readable(),
+            readable,
             context.owned,
             group_wants or commits_want,
-            self._group.run is not None or bool(context.listener_calls),
+            (run is not None and not reads_on) or bool(context.listener_calls),
             context.member_id,
             live_epoch,
             self._group.handing_over,
-            self._group.expects_partitions or bool(self._positions.under_way),
+            reads_on or self._group.expects_partitions or bool(self._positions.under_way),
             not group_wants and positions_only,
             context.link is not None,
             context.instance_id if live_epoch != NO_EPOCH else None,

@@ -25,6 +25,7 @@ from tests.spec.arrange import (
     commits,
     fence,
     fetches,
+    pass_time,
     revoking,
     stable,
     unresolved,
@@ -114,6 +115,28 @@ def test_r69_kept_partitions_are_left_alone() -> None:
     member.finish_call("assigned", "t-2")
     assert member.readable == ["t-1", "t-2"]
     assert fetches(member) == [["t-2"]]
+
+
+def test_r69_a_slow_commit_does_not_stop_them() -> None:
+    """The coordinator may be away for minutes. What goes has no reader, so poll() waits for a while."""
+    member = auto_committing(TWO)
+    member.assign_more({"t": [1]})
+    member.poll(positions(t_0=9))
+    assert member.member.view().awaiting_app
+    pass_time(member, 20)
+    assert (member.member.view().awaiting_app, member.readable) == (False, ["t-1"])
+    member.answer_commit()
+    assert member.member.view().awaiting_app
+    member.finish_call("revoked", "t-0")
+
+
+def test_r69_without_partitions_that_stay_poll_waits_for_the_commit() -> None:
+    """There is nothing to read meanwhile."""
+    member = auto_committing()
+    member.assign_more({"t": [1]})
+    member.poll(positions(t_0=9))
+    pass_time(member, 5_000)
+    assert member.member.view().awaiting_app
 
 
 def test_r70_revoked_and_lost_are_never_called_with_nothing() -> None:

@@ -143,7 +143,7 @@ class MemberInvariants:
         if snapshot.phase not in IN_GROUP | {Phase.IDLE}:
             assert not view.readable, "nothing is read while the member is out, or goes"
         if snapshot.phase in RUN:
-            assert view.awaiting_app
+            assert view.awaiting_app or (snapshot.phase is Phase.COMMITTING and view.readable)
         if snapshot.phase in IN_GROUP - RUN and not view.awaiting_app and not view.poll_wanted:
             owned = {(partition.topic_id, partition.partition) for partition in snapshot.owned}
             if snapshot.phase is Phase.IN_SYNC:

@@ -612,10 +612,11 @@ class MemberView(msgspec.Struct, frozen=True):
         version: grows with every change of any field; compare it once per batch.
         readable: partitions whose records may be handed out now.
         poll_wanted: the next poll() must be reported as `AppPolled` before it hands out a record.
-        awaiting_app: an effect for the application's thread is outstanding, or a run is in progress.
+        awaiting_app: an effect for the application's thread is outstanding, or a run is in progress; but not if the
+            run waits long for its commit, and there is something to read meanwhile.
         member_epoch: epoch for group_metadata(); -1 outside the group.
         handing_over: hand_over() was called, and the member still has partitions, or the others still prepare.
-        news_expected: partitions, or positions of new partitions, may arrive any moment.
+        news_expected: partitions, positions of new partitions, or the end of a commit, may arrive any moment.
         instance_id: the static slot that the member has; None outside the group, and for a dynamic member.
         standing_by: it waits for another member to release a slot.
         positions_only: `poll_wanted` is for an automatic commit, and all that was reported is committed. So a poll()

@@ -14,7 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
 from contextlib import suppress
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -25,6 +25,10 @@ from kip848_client.member.core.context import Context
 from kip848_client.member.core.events import AssignPartitions, PausePartitions, RevokePartitions
 from kip848_client.member.offsets.commits import Commits
 from kip848_client.member.offsets.positions import Positions
+
+COMMIT_WAIT_MS: Final = 20
+"""How long poll() waits for the commit before a revocation. Then it reads on what stays: a coordinator may be slow, or
+away, until the rebalance timeout. Not at once, since the partitions that go have no reader until the next poll()."""
 
 Steps: TypeAlias = Generator[None, BaseException | None, None]
 """Waits at each ``yield``; a listener call that ended hands in what the listener raised."""
@@ -38,6 +42,8 @@ class Run(msgspec.Struct, eq=False):
     revoked: frozenset[TopicIdPartition]
     commit_within_ms: int
     """How long it waits for its commit."""
+    reads_on_ms: int = 0
+    """From then on poll() no longer waits for the commit."""
     resolved: LocalAssignment = NO_ASSIGNMENT
     """The assignment to acknowledge afterwards, where the protocol acknowledges."""
     ownership_reports: int = 0
@@ -115,6 +121,7 @@ class Runs(ABC):
             # reader meanwhile. A commit that fails, or takes too long, is given up: others wait for the partitions.
             if self._commits.start_before_revocation(lambda: self._go_on(run), within_ms=run.commit_within_ms):
                 context.move("commit_started")
+                run.reads_on_ms = context.now_ms + COMMIT_WAIT_MS
                 yield
 
             context.move("revocation_started")

@@ -25,7 +25,7 @@ from kip848_client.errors import (
 )
 from kip848_client.journal import MemoryJournal
 from kip848_client.testing import GroupSnapshot
-from kip848_client.testing.faults import ALWAYS, drop
+from kip848_client.testing.faults import ALWAYS, drop, hold
 from kip848_client.testing.judge.broker.connection import RawConnection
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -397,3 +397,23 @@ def test_without_a_listener_one_poll_is_a_whole_run(broker: EmbeddedBroker, make
             return group.state == "Stable" and len(group.assigned) == count
 
         broker.groups.wait_for("g", settled)
+
+
+def test_what_stays_is_read_while_a_revocation_waits_for_its_commit(
+    broker: EmbeddedBroker, make_consumer: MakeConsumer, produce: Produce
+) -> None:
+    """A coordinator that is slow, or away, stops only the partitions that move."""
+    produce("orders", 5)
+    first = make_consumer(auto_commit_interval_ms=3_600_000).subscribe("orders")
+    drive(first, until=lambda: len(first.delivered) == 20)
+    commit = broker.faults.on("OffsetCommit", hold(), group="g", times=ALWAYS)
+    second = make_consumer(auto_commit_interval_ms=3_600_000).subscribe("orders")
+    drive(first, second, until=lambda: commit.hits)
+
+    produce("orders", 5)
+    drive(first, second, until=lambda: len(first.delivered) == 30, what="the records of two partitions")
+    assert (len(first.partitions), second.delivered) == (4, [])
+
+    broker.faults.clear()
+    drive(first, second, until=lambda: len(first.delivered) + len(second.delivered) == 40)
+    assert delivered_once([first, second]) == keys_of("orders", 10)
