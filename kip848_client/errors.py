@@ -31,6 +31,7 @@
     ├── DeserializationError        key.deserializer or value.deserializer raised: .kafka_message
     │   ├── KeyDeserializationError
     │   └── ValueDeserializationError
+    ├── HandlerDiedError            a handler of process() has ended its process: .records
     ├── ProcessingError             process() ended as a handler failed: .records, .attempt
     ├── TransactionAbortedError     a transaction was aborted; its records are read again
     ├── TransactionFailedError      the producer cannot go on: end the process
@@ -111,6 +112,7 @@ __all__ = [
     "GroupAuthorizationError",
     "GroupIdNotFoundError",
     "GroupMaxSizeReachedError",
+    "HandlerDiedError",
     "IllegalStateError",
     "InvalidAssignmentError",
     "InvalidGroupRequestError",
@@ -406,6 +408,20 @@ class KeyDeserializationError(DeserializationError):
 
 class ValueDeserializationError(DeserializationError):
     """``value.deserializer`` raised."""
+
+
+class HandlerDiedError(Kip848Error):
+    """A handler of ``process()`` has ended its worker process: out of memory, a crash in C, ``os._exit``.
+
+    It is a failure of the handler, for ``retry``, ``retry_later``, ``dead_letter`` and ``on_error``.
+
+    Args:
+        records: what the handler was given, alone in its pool.
+    """
+
+    def __init__(self, message: str, *, records: tuple[Message, ...] = ()) -> None:
+        super().__init__(message)
+        self.records: Final = records
 
 
 class ProcessingError(Kip848Error):

@@ -121,6 +121,11 @@ class LogEvent(enum.StrEnum):
         "processing.handlers_do_not_end",
         "group_id, handlers, oldest, seconds: handlers swallow their cancellation; process() waits for them",
     )
+    HANDLER_PROCESS_DIED = (
+        "processing.process_died",
+        "group_id, records, alone, how: a worker process has ended, and these records were in hand. They run again "
+        "one by one; if they were alone they have failed",
+    )
     PROCESSING_COMMIT_FAILED = (
         "processing.commit_failed",
         "group_id, offsets, error: what was done may be handled again; the next commit has it, too",

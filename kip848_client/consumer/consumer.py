@@ -362,7 +362,7 @@ class Consumer(Generic[K_co, V_co]):
         transactional: Producer | None = None,
         slice_records: int = SLICE_RECORDS,
         slice_ms: int = SLICE_MS,
-        executor: Executor | None = None,
+        executor: Executor | Callable[[], Executor] | None = None,
     ) -> None:
         """Call *handler* with each record, many at once, until the consumer has handed over or a handler failed.
 
@@ -411,7 +411,9 @@ class Consumer(Generic[K_co, V_co]):
                 written in one transaction with its record's offset. See docs/exactly-once.md.
             slice_records, slice_ms: a transaction is written once so many records are done, or the first of them has
                 waited so many milliseconds.
-            executor: a pool of your own; with a ``ProcessPoolExecutor`` the handler gets a copy of the record.
+            executor: a pool of your own; with a ``ProcessPoolExecutor`` the handler gets a copy of the record. If it is
+                a function that makes the pool (``lambda: ProcessPoolExecutor(4)``), a record that ends its process
+                fails with a `HandlerDiedError`, and the others go on in a new pool; otherwise process() ends.
 
         Raises:
             ProcessingError: a handler failed for good, or all slots are taken by handlers that do not end.

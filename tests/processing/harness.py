@@ -7,7 +7,7 @@ from typing import Any
 from kip848_client.common.model import NamedPartition
 from kip848_client.member.processing.core import Limits, Processing
 from kip848_client.member.processing.marks import decode_marks
-from kip848_client.member.processing.work import Cancel, Failed, Give, Item, Start, Work
+from kip848_client.member.processing.work import Cancel, Failed, Give, Item, Renew, Start, Work
 
 P = NamedPartition("t", 0)
 Q = NamedPartition("t", 1)
@@ -26,6 +26,7 @@ class Played:
         self.failed: list[Work] = []
         self.cancelled: list[int] = []
         self.given_up = False
+        self.renewals = 0
 
     def take(self, *offsets: int, lanes: str | None = None, partition: NamedPartition = P, size: int = 1) -> None:
         """Deliver records; *lanes* has a letter for each, '-' for none."""
@@ -49,6 +50,8 @@ class Played:
                     self.cancelled.append(work.items[0].offset)
                 case Give(_):
                     self.given_up = True
+                case Renew():
+                    self.renewals += 1
 
     def end(self, *offsets: int, partition: NamedPartition = P, error: Exception | None = None) -> None:
         """Let calls return, or raise."""

@@ -515,3 +515,120 @@ def test_a_status_looks_at_few_of_the_records_in_hand() -> None:
     status = played.core.status(5_000)
     assert len(looked) < 10
     assert (status.running, status.waiting_slot, status.oldest, status.oldest_s) == (100, 900, ("t", 0, 0), 5)
+
+
+# --- pools of processes that break
+
+
+def _crash(played: Played, *offsets: int) -> None:
+    """The pool breaks with these calls in hand."""
+    for offset in offsets:
+        played.core.crashed(played.running.pop((0, offset)), NO, played.now)
+    played.perform()
+
+
+def test_a_broken_pool_lets_its_calls_run_again_one_by_one() -> None:
+    """The record that breaks the pool alone has failed; the others are done, and then many run at once again."""
+    played = Played(3, renewable=True)
+    played.take(*range(6))
+    _crash(played, 0, 1, 2)
+    assert played.renewals == 1
+    assert played.running == {}, "nothing runs without a pool"
+    played.core.renewed(played.now)
+    played.perform()
+    assert played.started == [0, 1, 2, 0]
+    played.end(0)
+    assert played.started[4:] == [1]
+    _crash(played, 1)
+    assert [work.items[0].offset for work in played.failed] == [1]
+    assert played.renewals == 2
+    played.core.renewed(played.now)
+    played.perform()
+    assert played.started[5:] == [2]
+    played.end(2)
+    assert played.started[6:] == [3, 4, 5]
+
+
+def test_a_call_that_broke_its_pool_alone_is_tried_again_alone() -> None:
+    """Its retry would break the pool for the records beside it, again and again."""
+    played = Played(2, renewable=True)
+    played.take(0, 1, 2)
+    _crash(played, 0, 1)
+    played.core.renewed(played.now)
+    played.perform()
+    _crash(played, 0)
+    played.core.retry(played.failed.pop(), played.now, in_ms=10)
+    played.core.renewed(played.now)
+    played.perform()
+    played.end(1)
+    assert played.started == [0, 1, 0, 1, 2]
+    played.advance(10)
+    assert played.started == [0, 1, 0, 1, 2], "it waits for the other one"
+    assert played.core.next_due_ms() is None
+    played.end(2)
+    played.take(3)
+    assert played.started == [0, 1, 0, 1, 2, 0]
+    played.end(0)
+    assert played.started[6:] == [3]
+    assert played.core.status(played.now).retries == 1
+
+
+def test_a_suspect_that_hangs_is_ended_with_its_pool() -> None:
+    """The others would wait for its end for ever."""
+    played = Played(2, renewable=True, cancellable=False, timeout_ms=100)
+    played.take(0, 1)
+    _crash(played, 0, 1)
+    played.core.renewed(played.now)
+    played.perform()
+    played.advance(100)
+    assert [work.items[0].offset for work in played.failed] == [0]
+    assert played.renewals == 2
+    _crash(played, 0)
+    assert played.renewals == 2
+    played.core.renewed(played.now)
+    played.perform()
+    assert played.started == [0, 1, 0, 1]
+
+
+def test_a_pool_whose_processes_all_hang_is_made_anew() -> None:
+    """Threads that hang end process(), as they cannot be ended; processes can."""
+    played = Played(2, renewable=True, cancellable=False, timeout_ms=100, grace_ms=50)
+    played.take(0, 1)
+    played.advance(100)
+    assert played.renewals == 0
+    played.advance(50)
+    assert played.renewals == 1
+    assert not played.given_up
+
+
+@pytest.mark.parametrize("end", ["revoke", "stop", "forget"])
+def test_suspects_of_partitions_that_are_given_away_do_not_run_again(end: str) -> None:
+    """Their next owner begins with them; other partitions go on."""
+    played = Played(3, renewable=True)
+    played.take(0, 1)
+    played.take(7, partition=Q)
+    for key in [(0, 0), (0, 1), (1, 7)]:
+        played.core.crashed(played.running.pop(key), NO, played.now)
+    if end == "stop":
+        played.core.stop()
+    elif end == "revoke":
+        played.core.revoke([P], played.now)
+    else:
+        played.core.forget([P], played.now)
+    played.core.renewed(played.now)
+    played.perform()
+    assert not played.core.busy([P])
+    assert played.started[3:] == ([] if end == "stop" else [7])
+
+
+def test_a_call_that_had_not_begun_when_its_pool_broke_is_no_failure() -> None:
+    """The pool may break while a suspect is on its way there."""
+    played = Played(1, renewable=True)
+    played.take(0)
+    for _ in range(3):
+        played.core.crashed(played.running.pop((0, 0)), None, played.now)
+        played.core.renewed(played.now)
+        played.perform()
+    assert played.failed == []
+    played.end(0)
+    assert played.commit() == (1, [])

@@ -49,11 +49,13 @@ def play(seed: int) -> None:
 
 def life(log: Log, rng: random.Random) -> None:
     """One owner of all partitions, from its assignment to a crash, a loss, or an orderly end."""
+    cancellable = rng.random() < 0.5
     played = Played(
         rng.randint(1, 8),
         buffer=rng.randint(1, 20),
         timeout_ms=rng.choice([None, 50]),
-        cancellable=rng.random() < 0.5,
+        cancellable=cancellable,
+        renewable=not cancellable and rng.random() < 0.5,
         batch=rng.choice([1, 1, 3]),
         batch_ms=rng.choice([0, 20]),
     )
@@ -90,9 +92,16 @@ def step(log: Log, rng: random.Random, played: Played, left: dict[NamedPartition
         end_one(log, rng, played)
     elif kind < 0.9:
         commit(log, played)
+    elif kind < 0.93 and core._limits.renewable:
+        break_pool(rng, played)
     else:
         played.advance(rng.randint(0, 40))
         core.pauses()
+    if played.renewals and (played.running or rng.random() < 0.5):
+        break_pool(rng, played)  # what was left in the old one
+        played.renewals = 0
+        core.renewed(played.now)
+        played.perform()
     while played.failed:
         work = played.failed.pop()
         if rng.random() < 0.6:
@@ -103,6 +112,16 @@ def step(log: Log, rng: random.Random, played: Played, left: dict[NamedPartition
             note(log, work)
             core.buried(work, played.now)
         played.perform()
+
+
+def break_pool(rng: random.Random, played: Played) -> None:
+    """A worker process dies: all calls end without a result."""
+    running = list(played.running.values())
+    played.running.clear()
+    for work in running:
+        played.core.crashed(work, rng.choice([ValueError(), ValueError(), None]), played.now)
+    played.perform()
+    assert not running or not played.running, "nothing starts without a pool"
 
 
 def end_one(log: Log, rng: random.Random, played: Played) -> None:
@@ -145,6 +164,7 @@ def check(log: Log, played: Played) -> None:
             if at < offset or any(first <= at < end for first, end in ranges):
                 assert at in log.done[partition], f"{partition} at {at} is committed and not done"
     assert len(played.running) <= played.core._limits.concurrency
+    assert len(played.running) == 1 or not any(work.alone for work in played.running.values())
     check_status(played)
 
 

@@ -26,7 +26,7 @@ class DaemonThreads(Executor):
     """
 
     def __init__(self, most: int) -> None:
-        self._most: Final = most
+        self.most: int = most
         self._started = 0
         self._idle: Final = threading.Semaphore(0)
         self._todo: Final[queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]] = queue.SimpleQueue()
@@ -37,7 +37,7 @@ class DaemonThreads(Executor):
         Raises:
             OutOfResourcesError: the process may have no more threads.
         """
-        if not self._idle.acquire(blocking=False) and self._started < self._most:
+        if not self._idle.acquire(blocking=False) and self._started < self.most:
             daemon_thread(self._work, f"kip848-process_{self._started}").start()
             self._started += 1
         future: Future[T] = Future()

@@ -34,6 +34,7 @@ from kip848_client.errors import (
     BrokerError,
     ConfigError,
     GroupAuthorizationError,
+    HandlerDiedError,
     MaxPollExceededError,
     ProcessingError,
     TopicAuthorizationError,
@@ -54,6 +55,7 @@ from kip848_client.member.processing.work import (
     Item,
     ProcessingFailure,
     ProcessingStatus,
+    Renew,
     RetryLater,
     Start,
     Then,
@@ -95,9 +97,12 @@ class Driver(ABC):
     Args:
         group_id, client_id: for log events and telemetry.
         cancellable: whether a running handler can be cancelled.
+        renewable: whether handlers run in processes, of which a new pool can be made.
     """
 
-    def __init__(self, settings: ProcessSettings, *, group_id: str, client_id: str, cancellable: bool) -> None:
+    def __init__(
+        self, settings: ProcessSettings, *, group_id: str, client_id: str, cancellable: bool, renewable: bool = False
+    ) -> None:
         if not isinstance(settings.dead_letter, DeadLetters | None):
             raise ArgumentTypeError(f"dead_letter={settings.dead_letter!r}: give DeadLetters(producer, topic)")
         if not isinstance(settings.retry_later, RetryTopics | None):
@@ -109,7 +114,7 @@ class Driver(ABC):
             check_not_async(settings.on_failure, name="on_failure", instead="give a function that is not asynchronous")
         self.telemetry: Final = HandlerTelemetry(client_id=client_id, group_id=group_id)
         self.settings: Final = settings
-        self.core: Final = Processing(settings.limits(cancellable=cancellable))
+        self.core: Final = Processing(settings.limits(cancellable=cancellable, renewable=renewable))
         self.error: BaseException | None = None
         """Why processing ends."""
         self.originals: Final[dict[int, tuple[Any, Any]]] = {}
@@ -147,6 +152,10 @@ class Driver(ABC):
     @abstractmethod
     def _cancel(self, work: Work) -> None:
         """Let a running handler end."""
+
+    def _renew(self) -> None:
+        """End what is left of the pool of processes, and make a new one. Not called without *renewable*."""
+        raise AssertionError("it has no processes")
 
     @abstractmethod
     def _stopped(self) -> None:
@@ -377,12 +386,44 @@ class Driver(ABC):
                                 attempt=work.attempt,
                             )
                         )
+                    case Renew():
+                        self._renew()
+
+    def process_died(self, work: Work, error: BaseException | None, how: str) -> None:
+        """The pool of processes broke while it had *work* in hand: a process ended *how*."""
+        if self.core.knows(work):
+            log_event(
+                logging.WARNING,
+                LogEvent.HANDLER_PROCESS_DIED,
+                group_id=self._group_id,
+                records=_place(work),
+                alone=work.alone,
+                how=how,
+            )
+        failure = HandlerDiedError(
+            f"the process that ran the handler for {_place(work)} ended {how}; it had nothing else in hand",
+            records=tuple(work.records),
+        )
+        failure.__cause__ = error
+        self.core.crashed(work, failure, now_ms())
+        self.perform()
+
+    def no_pool(self, error: BaseException) -> None:
+        """A new pool could not be made, or cannot even run an empty call: no record is to blame."""
+        failure = ProcessingError(
+            f"the processes that run handlers have died, and the executor that was made in their place cannot run "
+            f"anything ({describe(error)}): look at the function that executor= was given, and at the initializer"
+        )
+        failure.__cause__ = error
+        self.stop(failure)
+        self.perform()
 
     def cannot_run(self, work: Work, error: BaseException) -> None:
         """The executor is broken or shut down: no handler has failed, and no other can run."""
         failure = ProcessingError(
             f"the executor cannot run handlers ({describe(error)}); what it had in hand is not committed, for example "
-            f"{_place(work)}: any of these records may have ended a worker process",
+            f"{_place(work)}. If one of these records ends its process, executor=lambda: ProcessPoolExecutor(...) lets "
+            "process() make a new pool, find that record, and go on",
             records=tuple(work.records),
             attempt=work.attempt,
         )

@@ -7,7 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
+from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future
 from contextvars import copy_context
 from functools import partial
 from multiprocessing.reduction import ForkingPickler
@@ -18,9 +18,9 @@ from msgspec.structs import replace
 from kip848_client.common.callables import check_finished
 from kip848_client.common.model import NamedPartition, OffsetAndMetadata
 from kip848_client.consumer.processing.access import ConsumerAccess
-from kip848_client.consumer.processing.daemon_threads import DaemonThreads
 from kip848_client.consumer.processing.driver import CANCELLED_GRACE_S, DRAIN_SLICE_S, LAST_TRANSACTIONS, Driver, now_ms
 from kip848_client.consumer.processing.outputs import HandlerOutputs
+from kip848_client.consumer.processing.pool import Pool, how_ended
 from kip848_client.consumer.processing.record_copy import RecordCopy
 from kip848_client.consumer.records.data_plane import Message
 from kip848_client.errors import (
@@ -50,7 +50,7 @@ class ThreadProcessor(Driver):
     """One ``process()`` of a `Consumer`. The lock guards the core: handlers end on their own threads.
 
     Args:
-        executor: the user's; None makes a pool of ``concurrency`` threads.
+        executor: the user's, or what makes one; None makes a pool of ``concurrency`` threads.
     """
 
     def __init__(
@@ -58,15 +58,20 @@ class ThreadProcessor(Driver):
         core: ConsumerCore[Any, Any],
         handler: Callable[..., object],
         settings: ProcessSettings,
-        executor: Executor | None,
+        executor: Executor | Callable[[], Executor] | None,
     ) -> None:
         self._access: Final = ConsumerAccess(core)
-        settings = _within(settings, executor)
-        super().__init__(settings, group_id=self._access.group_id, client_id=self._access.client_id, cancellable=False)
+        settings.check()
+        self._pool: Final = Pool(executor, settings.concurrency)
+        self._copies: Final = self._pool.has_processes
+        super().__init__(
+            _within(settings, self._pool),
+            group_id=self._access.group_id,
+            client_id=self._access.client_id,
+            cancellable=False,
+            renewable=self._pool.renewable,
+        )
         self._handler: Final = handler
-        self._executor: Final = executor
-        self._pool: Executor = executor or DaemonThreads(settings.concurrency)
-        self._copies: Final = isinstance(executor, ProcessPoolExecutor)
         self._context: Final = copy_context()
         """Of the caller; each call of the handler has a copy, so that records see nothing of each other."""
         if self._copies and self.writer is not None:
@@ -80,6 +85,7 @@ class ThreadProcessor(Driver):
         self._handed_in: Final[deque[Callable[[], None]]] = deque()
         self._commit_due_s = time.monotonic() + self._access.commit_interval_s
         self._commit_open = False
+        self._renew_wanted = False
         self._over = False
 
     # --- the caller's thread
@@ -101,8 +107,7 @@ class ThreadProcessor(Driver):
                 try:
                     self._finish()
                 finally:
-                    if self._executor is None:
-                        self._pool.shutdown(wait=False)
+                    self._pool.close(kill=self.core.occupied)
         if self.outcome is not None:
             raise self.outcome
 
@@ -140,6 +145,7 @@ class ThreadProcessor(Driver):
 
     def _serve(self) -> None:
         """Do what handlers and time have brought: resume, commit, time-outs."""
+        self._renew_pool()
         with self._lock:
             while self._handed_in:
                 self._handed_in.popleft()()
@@ -283,6 +289,7 @@ class ThreadProcessor(Driver):
         commits = revoking or self.writer is None
         batch: Sequence[Message] = ()
         while True:
+            self._renew_pool()
             with self._moved:
                 left_s = min(deadline_s, math.inf if told else self._access.leaves_by_s) - time.monotonic()
                 if left_s <= 0 or not self.core.busy(names):
@@ -347,20 +354,24 @@ class ThreadProcessor(Driver):
             given = [RecordCopy.of(record) for record in given]
         if self.settings.batch is None:
             given = given[0]
+        executor = self._pool.executor
         try:
             if self._copies:
                 produces = self.settings.outputs is not None
-                future = self._pool.submit(_call_alone, self._handler, given, work.told, produces)
+                future = executor.submit(_call_alone, self._handler, given, work.told, produces)
             else:
                 arguments = (given,) if work.outputs is None else (given, work.outputs)
-                future = self._pool.submit(self._context.copy().run, self._handle, work, arguments)
+                future = executor.submit(self._context.copy().run, self._handle, work, arguments)
         except RuntimeError as error:  # the pool was shut down, its processes died, or there are too many threads
-            self.cannot_run(work, error)
+            if isinstance(error, BrokenExecutor) and self._pool.renewable:
+                self.core.crashed(work, None, now_ms())
+            else:
+                self.cannot_run(work, error)
             return
         if self._copies and self.telemetry.on:
             call = self.telemetry.call(work)
             future.add_done_callback(lambda done: call.end(None if done.cancelled() else done.exception()))
-        future.add_done_callback(lambda done: self._ended(work, done))
+        future.add_done_callback(lambda done: self._ended(work, done, executor))
 
     def _handle(self, work: Work, arguments: tuple[Any, ...]) -> None:
         HANDLING.set((self, work))
@@ -370,14 +381,18 @@ class ThreadProcessor(Driver):
             with self.telemetry.call(work):
                 check_finished(self._handler(*arguments), instead=_RETURN_DONE)
 
-    def _ended(self, work: Work, future: Future[object]) -> None:
+    def _ended(self, work: Work, future: Future[object], executor: Executor) -> None:
         """A handler ended, on its own thread."""
+        error = None if future.cancelled() else future.exception()
+        died = isinstance(error, BrokenExecutor) and self._pool.renewable
+        how = how_ended(executor) if died else ""
         with self._moved:
             try:
-                error = None if future.cancelled() else future.exception()
                 if self._copies and self.settings.outputs is not None:
                     work.outputs = None if future.cancelled() or error is not None else future.result()
-                if isinstance(error, BrokenExecutor):
+                if died:
+                    self.process_died(work, error, how)
+                elif isinstance(error, BrokenExecutor):
                     self.cannot_run(work, error)
                 else:
                     self.finished(work, error, cancelled=future.cancelled())
@@ -390,6 +405,32 @@ class ThreadProcessor(Driver):
 
     def _cancel(self, work: Work) -> None:
         """A thread cannot be cancelled; its handler may ask (`processing_cancelled`)."""
+
+    def _renew(self) -> None:
+        self._renew_wanted = True
+        self._access.wake()
+
+    def _renew_pool(self) -> None:
+        """Make a new pool if that is due: on the caller's thread, and without the lock, as it calls user code."""
+        if not self._renew_wanted or self.core.stopping:
+            return
+        self._renew_wanted = False
+        try:
+            self._pool.renew().add_done_callback(self._renewed)
+        except Exception as error:  # noqa: BLE001  the application's function, or there are no more processes
+            with self._lock:
+                self.no_pool(error)
+
+    def _renewed(self, tried: Future[int]) -> None:
+        error = CancelledError("cancelled") if tried.cancelled() else tried.exception()
+        with self._moved:
+            if error is None:
+                self.core.renewed(now_ms())
+                self.perform()
+            else:
+                self.no_pool(error)
+            self._moved.notify_all()
+        self._access.wake()
 
     def _stopped(self) -> None:
         self._over = True
@@ -410,12 +451,11 @@ class ThreadProcessor(Driver):
             self._access.wake()
 
 
-def _within(settings: ProcessSettings, executor: Executor | None) -> ProcessSettings:
+def _within(settings: ProcessSettings, pool: Pool) -> ProcessSettings:
     """With a time-out, give an executor no more than its workers take: what waits inside it would time out."""
-    workers = getattr(executor, "_max_workers", None)  # of both pools of the standard library
-    if settings.timeout_s is None or not isinstance(workers, int):
+    workers = pool.workers
+    if settings.timeout_s is None or workers is None:
         return settings
-    settings.check()
     return replace(settings, concurrency=min(settings.concurrency, workers))
 
 

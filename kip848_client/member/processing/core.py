@@ -24,7 +24,17 @@ from kip848_client.member.processing.marks import Ranges, body_bytes, decode_mar
 from kip848_client.member.processing.metadata_limit import MetadataLimit
 from kip848_client.member.processing.outbox import Outbox, Slice, cover
 from kip848_client.member.processing.progress import Progress
-from kip848_client.member.processing.work import Cancel, Effect, Failed, Give, Item, ProcessingStatus, Start, Work
+from kip848_client.member.processing.work import (
+    Cancel,
+    Effect,
+    Failed,
+    Give,
+    Item,
+    ProcessingStatus,
+    Renew,
+    Start,
+    Work,
+)
 
 METADATA_BYTES: Final = 4096
 """What a broker takes in a commit, unless ``offset.metadata.max.bytes`` says otherwise."""
@@ -44,6 +54,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         grace_ms: how long a cancelled call may take to end before it is abandoned; and how long all slots may be taken
             by abandoned calls.
         cancellable: whether a running call can be ended; a thread cannot.
+        renewable: whether calls run in a pool of processes that can be made again.
         batch: records that a call gets at most.
         batch_ms: how long the first of them waits for others.
         metadata_bytes: most bytes of a commit's metadata.
@@ -58,6 +69,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     timeout_ms: int | None = None
     grace_ms: int = 5000
     cancellable: bool = True
+    renewable: bool = False
     batch: int = 1
     batch_ms: int = 0
     metadata_bytes: int = METADATA_BYTES
@@ -177,6 +189,14 @@ class Processing:
         self._stuck_since_ms: int | None = None
         """Since when all slots are taken by abandoned calls."""
         self._retries: Final[list[tuple[int, int, Work]]] = []
+        self._suspects: Final[deque[Work]] = deque()
+        """Works that may have ended a worker process, and wait until each runs alone."""
+        self._lone: Work | None = None
+        """The one of them that runs."""
+        self._pool = 0
+        """Which pool of processes calls run in."""
+        self._renewing = False
+        """It is broken, and the next one is not ready."""
         # All calls may take equally long, so that these are in the order of their ends. A call that has ended leaves
         # them: they would hold the records of hours.
         self._timeouts: Final[OrderedDict[int, tuple[int, Work]]] = OrderedDict()
@@ -291,6 +311,10 @@ class Processing:
                     self._drop(partition, work, now_ms)
         self._retries[:] = [entry for entry in self._retries if id(entry[2]) in self._works]
         heapq.heapify(self._retries)
+        if self._suspects:
+            left = [work for work in self._suspects if id(work) in self._works]
+            self._suspects.clear()
+            self._suspects.extend(left)
         self._start(now_ms)
 
     def busy(self, names: Iterable[NamedPartition]) -> bool:
@@ -402,11 +426,19 @@ class Processing:
         """Fill the free slots, with due retries first."""
         if self.stopping or self._held_up:
             return
+        if self._apart:
+            self._start_alone(now_ms)
+            if self._apart:
+                return
         turns, limits = self._turns, self._limits
         while self._retries and self._retries[0][0] <= now_ms and self._occupied < limits.concurrency:
             work = heapq.heappop(self._retries)[2]
             if id(work) in self._works and work.state == "waiting":
                 self.retries_total += 1
+                if work.alone:
+                    self._suspects.append(work)
+                    self._start_alone(now_ms)
+                    return
                 self._waiting_retry -= len(work.items)
                 self._call(work, now_ms)
         gated = 0
@@ -437,6 +469,29 @@ class Processing:
             partition.marks_end = max(partition.marks_end, items[-1].offset + 1)
             self._call(work, now_ms)
 
+    @property
+    def _apart(self) -> bool:
+        """Whether nothing starts but works that have to run alone."""
+        return self._renewing or self._lone is not None or len(self._suspects) > 0
+
+    def _start_alone(self, now_ms: int) -> None:
+        """Let the next suspect run, once nothing else is in hand."""
+        if self._renewing or self._lone is not None or not self._suspects:
+            return
+        if not self._occupied:
+            work = self._suspects.popleft()
+            self._waiting_retry -= len(work.items)
+            self._lone = work
+            self._call(work, now_ms)
+        elif self._occupied == len(self._abandoned) and any(
+            work.pool == self._pool for work in self._abandoned.values()
+        ):  # they may never end; those of earlier pools do
+            self._renew()
+
+    def _renew(self) -> None:
+        self._renewing = True
+        self._effects.append(Renew())
+
     def _fits(self, partition: _Partition, lane: _Lane) -> bool:
         """Whether the marks have room for what the next call of a lane would be."""
         waiting = lane.waiting
@@ -460,7 +515,7 @@ class Processing:
 
     def _call(self, work: Work, now_ms: int) -> None:
         self._running += len(work.items)
-        work.state, work.started_ms = "running", now_ms
+        work.state, work.started_ms, work.pool = "running", now_ms, self._pool
         self._occupied += 1
         if self._limits.timeout_ms is not None:
             self._timeouts[id(work)] = (now_ms + self._limits.timeout_ms, work)
@@ -512,9 +567,42 @@ class Processing:
     def failed(self, work: Work, error: BaseException, now_ms: int) -> None:
         """The handler raised. The shell decides: `retry`, `buried`, or stop."""
         if self._ended(work):
-            work.state = "ended"
+            work.state, work.alone = "ended", False
             self._waiting_dead_letter += len(work.items)
             self._effects.append(Failed(work, error))
+        self._start(now_ms)
+
+    def crashed(self, work: Work, error: BaseException | None, now_ms: int) -> None:
+        """The pool of processes broke while it had this call in hand. It cannot be seen which of its calls did that.
+
+        All of them run again, one at a time and with nothing else in hand. If the pool breaks then, too, that call has
+        failed. The pool is made anew in any case.
+
+        Args:
+            error: its failure, if it ran alone; None if it had not begun.
+        """
+        killer = work is self._lone and work.state == "running" and error is not None
+        if self._ended(work):
+            partition = self._partitions[work.partition]
+            if killer:
+                assert error is not None
+                work.state = "ended"
+                self._waiting_dead_letter += len(work.items)
+                self._effects.append(Failed(work, error))
+            elif partition.draining or self.stopping:
+                self._drop(partition, work, now_ms)  # the next owner begins with it
+            else:
+                work.state, work.alone = "waiting", True
+                self._waiting_retry += len(work.items)
+                self._suspects.append(work)
+        if work.pool == self._pool and not (self._renewing or self.stopping):
+            self._renew()
+        self._start(now_ms)
+
+    def renewed(self, now_ms: int) -> None:
+        """There is a new pool, and it works."""
+        self._renewing = False
+        self._pool += 1
         self._start(now_ms)
 
     def ended(self, work: Work, now_ms: int) -> None:
@@ -585,6 +673,8 @@ class Processing:
         if work.state not in {"running", "cancelled", "abandoned"}:
             return False
         self._occupied -= 1
+        if work is self._lone:
+            self._lone = None
         key = id(work)
         counts = work.state != "abandoned" and key in self._works
         self._running -= len(work.items) if counts else 0
@@ -639,7 +729,10 @@ class Processing:
             self._abandon(first[1], now_ms)
         if self._stuck_since_ms is not None and now_ms >= self._stuck_since_ms + self._limits.grace_ms:
             self._stuck_since_ms = None
-            self._effects.append(Give(min(self._abandoned.values(), key=lambda each: each.started_ms)))
+            if not self._limits.renewable:
+                self._effects.append(Give(min(self._abandoned.values(), key=lambda each: each.started_ms)))
+            elif not self._renewing:
+                self._renew()
         while self._batches and self._batches[0][0] <= now_ms:
             _, tie, partition, lane = heapq.heappop(self._batches)
             if lane.batch == tie and lane.waiting and self._partitions.get(partition.name) is partition:
@@ -648,7 +741,7 @@ class Processing:
 
     def next_due_ms(self) -> int | None:
         """When `tick` is due next; None if nothing waits for time."""
-        full = self._occupied >= self._limits.concurrency or self._held_up
+        full = self._occupied >= self._limits.concurrency or self._held_up or self._apart
         dues = [heap[0][0] for heap in (() if full else self._retries, self._batches) if heap]
         dues += [first[0] for first in (_first(self._timeouts), _first(self._graces)) if first is not None]
         if self._stuck_since_ms is not None:
@@ -674,6 +767,8 @@ class Processing:
         work.state = "abandoned"
         self._timeouts.pop(id(work), None)
         self._graces.pop(id(work), None)
+        if work is self._lone:
+            self._lone = None
         self.abandoned_total += 1
         self._abandoned[id(work)] = work
         if id(work) in self._works:
@@ -916,8 +1011,14 @@ class Processing:
         """Start nothing more. Records that wait to be tried again are not done."""
         self.stopping = True
         self._retries.clear()
+        self._suspects.clear()
         for work in [work for work in self._works.values() if work.state == "waiting"]:
             self._drop(self._partitions[work.partition], work, 0)
+
+    @property
+    def occupied(self) -> bool:
+        """Whether a call runs, also one that does not count any more."""
+        return self._occupied > 0
 
     def running(self) -> Sequence[Work]:
         """Calls that run and count."""

@@ -104,7 +104,7 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
             if self.order == "none":
                 raise ConfigError('batch= gathers records of one key or partition; give order="key" or "partition"')
 
-    def limits(self, *, cancellable: bool) -> Limits:
+    def limits(self, *, cancellable: bool, renewable: bool = False) -> Limits:
         """The bounds for the core."""
         records, wait_ms = self.batch or (1, 0)
         from kip848_client.member.processing.core import Limits  # here: a consumer without process() does not need it
@@ -116,6 +116,7 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
             timeout_ms=None if self.timeout_s is None else int(self.timeout_s * 1000),
             grace_ms=int(self.grace_s * 1000),
             cancellable=cancellable,
+            renewable=renewable,
             batch=records,
             batch_ms=wait_ms,
             slice_records=None if self.transactional is None else self.slice_records,

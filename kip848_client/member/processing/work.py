@@ -71,6 +71,10 @@ class Work(msgspec.Struct, eq=False):
     """What the call before this one has raised."""
     heeded: bool = False
     """Its handler was told to end, so that its result says nothing."""
+    alone: bool = False
+    """It may have ended a worker process, so that nothing else is in hand while it runs."""
+    pool: int = 0
+    """Which pool of `Processing` it runs in, counted from 0."""
 
     @property
     def records(self) -> list[Any]:
@@ -220,7 +224,11 @@ class Give(msgspec.Struct, frozen=True):
     """The oldest one."""
 
 
-Effect: TypeAlias = Start | Cancel | Failed | Give
+class Renew(msgspec.Struct, frozen=True):
+    """End what is left of the pool of processes, and make a new one; `Processing.renewed` is awaited."""
+
+
+Effect: TypeAlias = Start | Cancel | Failed | Give | Renew
 
 
 class ProcessingStatus(msgspec.Struct, frozen=True, kw_only=True):

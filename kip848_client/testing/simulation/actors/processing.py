@@ -33,7 +33,7 @@ from kip848_client.member.core.events import (
 )
 from kip848_client.member.processing.core import Limits, Processing
 from kip848_client.member.processing.marks import decode_marks
-from kip848_client.member.processing.work import Cancel, Failed, Give, Item, Start, Work
+from kip848_client.member.processing.work import Cancel, Failed, Give, Item, Renew, Start, Work
 from kip848_client.testing.simulation.actors.application import ApplicationLoop
 from kip848_client.testing.simulation.observer import ListenerCall, Surroundings
 from kip848_client.testing.simulation.virtual.client_process import ClientProcess
@@ -156,6 +156,8 @@ class ProcessingLoop(ApplicationLoop):
                         self._failed(work)
                     case Give(_):
                         self._end()
+                    case Renew():
+                        raise AssertionError("it has no processes")
                     case _:
                         assert_never(effect)
         due_ms = core.next_due_ms()
