@@ -183,9 +183,6 @@ class ShareCore:
                 self._returned.update(dict.fromkeys(taken))
             if taken:  # in this step: the other thread would acquire as much once more, for nobody
                 reader.room = 0 if self.processor is None else max(0, reader.room - len(taken))
-        if not taken:
-            return []
-        self.host.wake()
         return self._open(taken)
 
     @property
@@ -197,23 +194,24 @@ class ShareCore:
         ) or bool(self._failure)
 
     def _open(self, taken: Sequence[AcquiredRecord]) -> list[ShareMessage[Any, Any]]:
+        if self._values is None:
+            return [ShareMessage(held) for held in taken]
         messages: list[ShareMessage[Any, Any]] = []
         for number, held in enumerate(taken):
             message: ShareMessage[Any, Any] = ShareMessage(held)
-            if self._values is not None:
-                try:
-                    # It has the methods that are used.
-                    if not self._values.open(cast("Message", message)):
-                        self.say(held, AcknowledgeType.REJECT)
-                        continue
-                except DeserializationError as error:
-                    # Nobody can read it: another delivery would fail as well.
+            try:
+                # It has the methods that are used.
+                if not self._values.open(cast("Message", message)):
                     self.say(held, AcknowledgeType.REJECT)
-                    self.put_back(taken[number + 1 :])
-                    if not messages:
-                        raise
-                    self._failure = error  # the next call raises it
-                    break
+                    continue
+            except DeserializationError as error:
+                # Nobody can read it: another delivery would fail as well.
+                self.say(held, AcknowledgeType.REJECT)
+                self.put_back(taken[number + 1 :])
+                if not messages:
+                    raise
+                self._failure = error  # the next call raises it
+                break
             messages.append(message)
         return messages
 
@@ -264,20 +262,28 @@ class ShareCore:
         with self.host.lock:
             if not self.has(held):
                 return False
-            self.host.reader.acknowledge(held.partition, held.offset, word)
+            reader = self.host.reader
+            # Where something is to be said already, this goes with it: the reader has a reason to wait, and knows when.
+            waits = word is not AcknowledgeType.RENEW and reader.held.says_to(held.node_id)
+            reader.acknowledge(held.partition, held.offset, word)
             if word is not AcknowledgeType.RENEW:
                 self._returned.pop(held, None)
-        self.host.wake()
+        if not waits:
+            self.host.wake()
         return True
 
     def accept_returned(self) -> None:
         """Accept what the last poll() returned and nobody has acknowledged; refused if its lock has ended meanwhile."""
         with self.host.lock:
             returned, self._returned = self._returned, {}
+            before = self.host.reader.held.nodes_with_said
             reader, word = self.host.reader, AcknowledgeType.ACCEPT
-            for held in reader.held.say_of_all(returned, int(word), now_ms=self.clock.now_ms()):
+            late = reader.held.say_of_all(returned, int(word), now_ms=self.clock.now_ms())
+            for held in late:
                 reader.too_late(held, word)
-        if returned:
+            # As in `say`: what there is to say to a leader already has its time.
+            waits = not late and reader.held.nodes_with_said == before
+        if not waits:
             self.host.wake()
 
     def begin_commit(self, timeout_s: float | None) -> int:

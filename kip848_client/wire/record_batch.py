@@ -2,8 +2,8 @@
 
 Owns the layout of a batch. A log needs no more than the header: the base offset (bytes 0 to 7) and the partition's
 leader epoch (12 to 15) lie before the checksummed part, so an append patches them and leaves the rest as the producer
-made it. `build_batch` and `records_of` are for tests, tools and the simulation; no record that an application reads
-comes this way, so clear code wins over speed here.
+made it. `records_of` reads every record of a share consumer, so its loop spells out the short forms of numbers;
+`build_batch` is for tests, tools and the simulation, where clear code wins over speed.
 
 Batches of the formats 0 and 1 are refused: brokers since 4.0 do not store them.
 
@@ -210,11 +210,18 @@ def patch_batch(data: bytearray | memoryview, position: int = 0, *, base_offset:
 
 
 def records_of(
-    data: bytes | bytearray | memoryview, position: int = 0, *, unpacked_max: int = UNPACKED_MAX
+    data: bytes | bytearray | memoryview,
+    position: int = 0,
+    *,
+    first: int = 0,
+    last: int | None = None,
+    unpacked_max: int = UNPACKED_MAX,
 ) -> tuple[Record, ...]:
     """The records of the batch at *position*, in any compression.
 
     Args:
+        first, last: offsets of the first and the last record that is wanted. Others are stepped over, or not looked
+            at: a member of a share group gets whole batches although it may have acquired one record.
         unpacked_max: bytes that compressed records may unpack to.
 
     Raises:
@@ -222,17 +229,10 @@ def records_of(
     """
     header = parse_batch_header(data, position)
     content = _content_of(data, position, header, unpacked_max)
-    records = []
     try:
-        at = 0
-        for _ in range(header.record_count):
-            record, at = _read_record(content, at, header)
-            records.append(record)
+        return tuple(_read_records(content, header, first, header.last_offset if last is None else last))
     except IndexError as failure:
         raise ProtocolError(f"the records of the batch at byte {position} are damaged: {failure}") from failure
-    if at != len(content):
-        raise ProtocolError(f"the batch at byte {position} has {len(content) - at} bytes after its last record")
-    return tuple(records)
 
 
 def record_positions(
@@ -504,30 +504,130 @@ def _timestamp_of(position: RecordPosition) -> int:
     return position.timestamp
 
 
-def _read_record(data: bytes, position: int, header: BatchHeader) -> tuple[Record, int]:
-    length, position = _read_varint(data, position)
-    stop = position + length
-    if length < 0 or stop > len(data):
-        raise ProtocolError(f"a record claims {length} bytes; {len(data) - position} are there")
-    position += 1  # attributes: none is defined for records
-    timestamp_delta, position = _read_varint(data, position)
-    offset_delta, position = _read_varint(data, position)
-    key, position = _read_nullable(data, position)
-    value, position = _read_nullable(data, position)
-    count, position = _read_varint(data, position)
-    if not 0 <= count <= stop - position:
-        raise ProtocolError(f"a record claims {count} headers; {stop - position} bytes are left of it")
-    headers = []
+def _read_records(content: bytes, header: BatchHeader, first: int, last: int) -> list[Record]:
+    """The records from offset *first* to *last*, from the bytes of all.
+
+    Zigzag: even numbers are twice what they say, odd ones are negative.
+    """
+    base_offset, base_timestamp = header.base_offset, header.base_timestamp
+    append_time = header.max_timestamp if header.is_log_append_time else None
+    end, at = len(content), 0
+    records: list[Record] = []
+    left = header.record_count
+    if left == header.last_offset_delta + 1:  # none was removed, so their offsets need not be read to count them
+        skipped = min(max(first - base_offset, 0), left)
+        at = _after_records(content, skipped)
+        left -= skipped
+    for _ in range(left):
+        number = content[at]
+        at += 1
+        if number > 127:
+            if content[at] < 128:
+                number += (content[at] << 7) - 128
+                at += 1
+            else:
+                number, at = _read_raw_varint(content, at - 1, _INT32_BYTES)
+        stop = at + (number >> 1)
+        if number & 1 or stop > end:
+            raise ProtocolError(f"a record claims {_unzigzag(number)} bytes; {end - at} are there")
+        time_delta = content[at + 1]  # after the attributes: none is defined for records
+        at += 2
+        if time_delta > 127:
+            if content[at] < 128:
+                time_delta += (content[at] << 7) - 128
+                at += 1
+            else:
+                time_delta, at = _read_raw_varint(content, at - 1, _INT64_BYTES)
+        offset_delta = content[at]
+        at += 1
+        if offset_delta > 127:
+            if content[at] < 128:
+                offset_delta += (content[at] << 7) - 128
+                at += 1
+            else:
+                offset_delta, at = _read_raw_varint(content, at - 1, _INT32_BYTES)
+        key, value = None, None
+        size = content[at]
+        at += 1
+        if size > 127:
+            if content[at] < 128:
+                size += (content[at] << 7) - 128
+                at += 1
+            else:
+                size, at = _read_raw_varint(content, at - 1, _INT32_BYTES)
+        if not size & 1:  # Java takes any negative length for null
+            key = content[at : at + (size >> 1)]
+            at += size >> 1
+        size = content[at]
+        at += 1
+        if size > 127:
+            if content[at] < 128:
+                size += (content[at] << 7) - 128
+                at += 1
+            else:
+                size, at = _read_raw_varint(content, at - 1, _INT32_BYTES)
+        if not size & 1:
+            value = content[at : at + (size >> 1)]
+            at += size >> 1
+        headers: tuple[tuple[str, bytes | None], ...] = ()
+        if at + 1 == stop and not content[at]:
+            at = stop
+        elif at < stop:
+            headers, at = _read_headers(content, at, stop)
+        if at != stop:
+            raise ProtocolError(f"a record is {at - stop:+d} bytes off the length that it claims")
+        offset = base_offset + (offset_delta >> 1 ^ -(offset_delta & 1))
+        if offset < first:
+            continue
+        if offset > last:
+            return records
+        timestamp = append_time
+        if timestamp is None:
+            timestamp = base_timestamp + (time_delta >> 1 ^ -(time_delta & 1))
+        records.append(Record(value, key, headers, timestamp, offset))
+        if offset == last < header.last_offset:
+            return records
+    if at != end:
+        raise ProtocolError(f"a batch has {end - at} bytes after its last record")
+    return records
+
+
+def _after_records(content: bytes, count: int) -> int:
+    """The place after *count* records, by their lengths alone."""
+    at = 0
     for _ in range(count):
-        name, position = _read_nullable(data, position)
-        if name is None:
+        number = content[at]
+        at += 1
+        if number > 127:
+            if content[at] < 128:
+                number += (content[at] << 7) - 128
+                at += 1
+            else:
+                number, at = _read_raw_varint(content, at - 1, _INT32_BYTES)
+        if number & 1:
+            raise ProtocolError(f"a record claims {_unzigzag(number)} bytes")
+        at += number >> 1
+    return at
+
+
+def _read_headers(content: bytes, at: int, stop: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
+    """The headers of a record, from *at* on, where their count is, and the place after them."""
+    count, at = _read_varint(content, at)
+    if not 0 <= count <= stop - at:
+        raise ProtocolError(f"a record claims {count} headers; {stop - at} bytes are left of it")
+    headers: list[tuple[str, bytes | None]] = []
+    for _ in range(count):
+        size, at = _read_varint(content, at)
+        if size < 0:
             raise ProtocolError("the header of a record has no name")
-        content, position = _read_nullable(data, position)
-        headers.append((name.decode(errors="replace"), content))
-    if position != stop:
-        raise ProtocolError(f"a record is {position - stop:+d} bytes off the length that it claims")
-    timestamp = header.max_timestamp if header.is_log_append_time else header.base_timestamp + timestamp_delta
-    return Record(value, key, tuple(headers), timestamp, header.base_offset + offset_delta), stop
+        name = content[at : at + size].decode(errors="replace")
+        size, at = _read_varint(content, at + size)
+        if size < 0:
+            headers.append((name, None))
+            continue
+        headers.append((name, content[at : at + size]))
+        at += size
+    return tuple(headers), at
 
 
 def _write_record(record: Record, offset_delta: int, timestamp_delta: int) -> bytes:
@@ -544,16 +644,6 @@ def _write_record(record: Record, offset_delta: int, timestamp_delta: int) -> by
 
 def _nullable(content: bytes | None) -> Iterable[bytes]:
     return (_varint(-1),) if content is None else (_varint(len(content)), content)
-
-
-def _read_nullable(data: bytes, position: int) -> tuple[bytes | None, int]:
-    length, position = _read_varint(data, position)
-    if length < 0:  # Java takes any for null
-        return None, position
-    stop = position + length
-    if stop > len(data):
-        raise ProtocolError(f"a key, value or header claims {length} bytes; {len(data) - position} are there")
-    return data[position:stop], stop
 
 
 def _varint(value: int) -> bytes:

@@ -159,6 +159,31 @@ def test_r332_without_room_they_are_said_at_once_in_a_request_of_their_own() -> 
     assert said(send.request) == {0: (0, 1)}
 
 
+def test_r332_what_several_polls_accept_is_said_together() -> None:
+    """A request for each poll() of a batch would keep the leader busy: less than half as many records a second."""
+    driver = Driver(record_limit=False)
+    driver.acquire([b"a", b"b", b"c", b"d"])
+    driver.reader.room = 0
+    for offset in (0, 1):
+        driver.reader.take(1, now_ms=0)
+        driver.reader.acknowledge(P0, offset, AcknowledgeType.ACCEPT)
+        driver.advance()
+        assert driver.told(ShareSend) == []
+    assert driver.reader.deadline_ms() == 20
+    driver.now_ms = 20
+    assert said(driver.sent().request) == {0: (1, 1)}
+
+
+def test_r332_a_renewal_does_not_wait_for_others() -> None:
+    """A lock could end meanwhile."""
+    driver = Driver(record_limit=False)
+    driver.acquire([b"a", b"b"])
+    driver.reader.room = 0
+    driver.reader.take(1, now_ms=0)
+    driver.reader.acknowledge(P0, 0, AcknowledgeType.RENEW)
+    assert said(driver.sent().request) == {0: (0, 4)}
+
+
 def test_r333_offsets_without_a_record_are_acknowledged_as_gaps() -> None:
     """Markers of transactions, and what compaction removed, would be delivered again and again."""
     driver = Driver()

@@ -21,6 +21,7 @@ from kip848_client.wire.record_batch import (
     batches_of,
     build_batch,
     crc32c,
+    keep_records,
     parse_batch_header,
     patch_batch,
     record_positions,
@@ -78,6 +79,30 @@ def test_we_read_what_kafka_python_builds(records: list[Record], compression: in
     assert [(r.key, r.value, r.headers, r.timestamp) for r in read] == [
         (r.key, r.value, r.headers, r.timestamp) for r in records
     ]
+
+
+@given(
+    _RECORDS, st.integers(0, 6), st.integers(0, 6), st.sets(st.integers(0, 4)), st.sampled_from([0, COMPRESSION_GZIP])
+)
+def test_of_a_part_of_a_batch_the_same_records_are_read(
+    records: list[Record], first: int, last: int, removed: set[int], attributes: int
+) -> None:
+    """A worker of a share group would get a neighbour of the job that it acquired; compaction leaves holes."""
+    batch = build_batch(records, base_offset=7, attributes=attributes)
+    batch = keep_records(batch, lambda record: record.offset - 7 not in removed)
+    wanted = tuple(record for record in records_of(batch) if 7 + first <= record.offset <= 7 + last)
+    assert records_of(batch, first=7 + first, last=7 + last) == wanted
+
+
+def test_numbers_of_one_two_and_three_bytes_are_read() -> None:
+    """The short forms are spelled out in the loop: another form than that of most records must not be misread."""
+    sizes = [0, 63, 64, 8_191, 8_192, 20_000]
+    records = [
+        Record(bytes(size), bytes(size), (("h", bytes(size)),), 1_000 + size, offset)
+        for offset, size in enumerate(sizes * 30)
+    ]
+    assert records_of(build_batch(records)) == tuple(records)
+    assert records_of(build_batch(records), first=150, last=170) == tuple(records[150:171])
 
 
 def test_offset_and_leader_epoch_are_patched_without_touching_the_checksum() -> None:

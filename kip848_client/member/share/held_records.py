@@ -56,6 +56,8 @@ class HeldRecords:
         self._out: Final[dict[tuple[IdPartition, int], AcquiredRecord]] = {}
         self._said: Final[dict[int, dict[IdPartition, dict[int, int]]]] = {}
         """Leader -> partition -> offset -> what is said."""
+        self._end_ms: int | None = None
+        """No lock of a record that waits or is out ends before this."""
 
     @property
     def waiting(self) -> int:
@@ -72,15 +74,26 @@ class HeldRecords:
         """Leaders that are to hear something."""
         return frozenset(self._said)
 
+    def says_to(self, node_id: int) -> bool:
+        """Whether a leader is to hear something."""
+        return node_id in self._said
+
     @property
     def empty(self) -> bool:
         """Whether the member has nothing, and nothing to say."""
         return not self._waiting and not self._out and not self._said
 
     def acquired(self, records: Iterable[AcquiredRecord]) -> list[AcquiredRecord]:
-        """Take records of an answer. Returns older deliveries of them that the application has: they do not count."""
+        """Take records of an answer, whose locks end at the same time.
+
+        Returns older deliveries of them that the application has: they do not count.
+        """
         new = list(records)
+        if not new:
+            return []
         self._waiting.extend(new)
+        end_ms = new[0].lock_until_ms
+        self._end_ms = end_ms if self._end_ms is None else min(self._end_ms, end_ms)
         if not self._out:
             return []
         return [old for held in new if (old := self._out.pop((held.partition, held.offset), None)) is not None]
@@ -115,11 +128,12 @@ class HeldRecords:
     def take(self, count: int, *, now_ms: int) -> list[AcquiredRecord]:
         """Hand out at most *count* records whose locks hold."""
         taken: list[AcquiredRecord] = []
-        while self._waiting and len(taken) < count:
-            held = self._waiting.popleft()
+        waiting, out = self._waiting, self._out
+        while waiting and len(taken) < count:
+            held = waiting.popleft()
             if held.lock_until_ms > now_ms:
                 held.taken_ms = now_ms
-                self._out[held.partition, held.offset] = held
+                out[held.partition, held.record.offset] = held
                 taken.append(held)
         return taken
 
@@ -194,11 +208,16 @@ class HeldRecords:
 
     def expire(self, *, now_ms: int) -> list[AcquiredRecord]:
         """Drop records whose locks have ended. Returns those that the application has."""
+        if self._end_ms is None or now_ms < self._end_ms:
+            return []
         while self._waiting and self._waiting[0].lock_until_ms <= now_ms:
             self._waiting.popleft()
         lost = [held for held in self._out.values() if held.lock_until_ms <= now_ms]
         for held in lost:
             del self._out[held.partition, held.offset]
+        ends = [held.lock_until_ms for held in self._out.values()]
+        ends += [self._waiting[0].lock_until_ms] if self._waiting else []
+        self._end_ms = min(ends, default=None)
         return lost
 
     def drop_waiting(self, node_id: int) -> None:
@@ -208,8 +227,8 @@ class HeldRecords:
         self._waiting.extend(kept)
 
     def next_end_ms(self) -> int | None:
-        """When the first lock ends of a record that is out."""
-        return min((held.lock_until_ms for held in self._out.values()), default=None)
+        """When to call `expire` next: no lock ends before that. None without records."""
+        return self._end_ms if self._out or self._waiting else None
 
     def _words(self, node_id: int, partition: IdPartition) -> dict[int, int]:
         return self._said.setdefault(node_id, {}).setdefault(partition, {})

@@ -13,7 +13,7 @@ Rules: R330 to R351 in docs/protocol.md.
 from __future__ import annotations
 
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 from uuid import UUID
@@ -57,6 +57,8 @@ from kip848_client.wire.record_batch import batches_of, records_of
 _WAIT_WITH_RECORDS_MS: Final = 100
 """A fetch that waits at a leader holds back what is said meanwhile, and takes the room from other leaders. It waits no
 longer than this if there may be either."""
+_GATHER_MS: Final = 20
+"""How long acknowledgements wait for the next fetch while records wait that poll() returns first."""
 _SURFACE_EVERY_MS: Final = 5_000
 _MOVED: Final = frozenset(
     {
@@ -120,16 +122,16 @@ class ShareCounts(msgspec.Struct):
 
     def confirmed(self, words: Iterable[int]) -> None:
         """Count confirmed acknowledgements."""
-        for word in words:
+        for word, count in Counter(words).items():
             match word:
                 case AcknowledgeType.ACCEPT:
-                    self.accepted += 1
+                    self.accepted += count
                 case AcknowledgeType.RELEASE:
-                    self.released += 1
+                    self.released += count
                 case AcknowledgeType.REJECT:
-                    self.rejected += 1
+                    self.rejected += count
                 case _:
-                    self.renewed += 1
+                    self.renewed += count
 
 
 class _Flight(msgspec.Struct, frozen=True):
@@ -181,6 +183,8 @@ class ShareReader:
         self._last_request_id = 0
         self._asked: Final[dict[int, int]] = {}
         """Leader -> number of the last request that asked it for records."""
+        self._gathers: Final[dict[int, int]] = {}
+        """Leader -> when it began to gather acknowledgements for the next fetch."""
         self._waits_short = False
         """There are more leaders than room: none may keep the others waiting."""
         self._finding = False
@@ -333,6 +337,8 @@ class ShareReader:
             return 0
         alone = bool(self._commits) or not fetches or not _fits_a_fetch(said, partitions)
         if said and session.is_open and alone:  # a commit must not wait for records
+            if self._gather(node_id, said):
+                return 0
             words = self.held.take_said(node_id)
             self._send(node_id, session.acknowledge(words), words)
             return 0
@@ -359,6 +365,15 @@ class ShareReader:
         self._asked[node_id] = self._last_request_id
         return room
 
+    def _gather(self, node_id: int, said: Said) -> bool:
+        """R332: whether acknowledgements of a poll() wait for those of the next ones, which come soon.
+
+        A request for each poll() would keep the leader busy, and the fetch that follows waiting.
+        """
+        if self._commits or not self.held.waiting or _renews(said):
+            return False
+        return not self._due(self._gathers.setdefault(node_id, self._now_ms) + _GATHER_MS)
+
     def _send(
         self,
         node_id: int,
@@ -370,6 +385,7 @@ class ShareReader:
         closes: bool = False,
         timeout_ms: int | None = None,
     ) -> None:
+        self._gathers.pop(node_id, None)
         self._last_request_id += 1
         self._flights[self._last_request_id] = _Flight(node_id, said, self._now_ms, reserved, closes)
         limit_ms = self._settings.request_timeout_ms + wait_ms if timeout_ms is None else timeout_ms
@@ -458,21 +474,24 @@ class ShareReader:
         self._outcomes({of: words for of, words in flight.said.items() if of not in told}, None)
 
     def _acquired(self, flight: _Flight, partition: IdPartition, data: PartitionData) -> None:
-        topic = self.topic_of(partition)
+        topic, node_id = self.topic_of(partition), flight.node_id
         until_ms = flight.sent_ms + self.lock_ms
+        first = min(each.first_offset for each in data.acquired_records)
+        last = max(each.last_offset for each in data.acquired_records)
         counts: dict[int, int] = {}
         for each in data.acquired_records:
             counts.update(dict.fromkeys(range(each.first_offset, each.last_offset + 1), each.delivery_count))
         found: list[AcquiredRecord] = []
         try:
             for at, header in batches_of(data.records, allow_partial=True):
-                if header.is_control:
+                if header.is_control or header.last_offset < first or header.base_offset > last:
                     continue
                 kind = 2 if header.is_log_append_time else 1
-                for record in records_of(data.records, at):
-                    count = counts.pop(record.offset, None)
-                    if count is not None:
-                        found.append(AcquiredRecord(partition, topic, record, count, until_ms, flight.node_id, kind))
+                found += [
+                    AcquiredRecord(partition, topic, record, count, until_ms, node_id, kind)
+                    for record in records_of(data.records, at, first=first, last=last)
+                    if (count := counts.pop(record.offset, None)) is not None
+                ]
         except ProtocolError as error:
             # Given back: another member may read it, or its deliveries are used up. The records before it are good.
             self.held.tell(flight.node_id, partition, counts, AcknowledgeType.RELEASE)
@@ -629,7 +648,11 @@ class ShareReader:
 
 def _fits_a_fetch(said: Said, partitions: frozenset[IdPartition]) -> bool:
     """Whether a fetch of *partitions* can carry these words: a renewal must not wait for records."""
-    return said.keys() <= partitions and not any(AcknowledgeType.RENEW in words.values() for words in said.values())
+    return said.keys() <= partitions and not _renews(said)
+
+
+def _renews(said: Said) -> bool:
+    return any(AcknowledgeType.RENEW in words.values() for words in said.values())
 
 
 def _error(code: int, message: str | None) -> Kip848Error | None:
