@@ -381,6 +381,32 @@ def test_r341_closing_gives_back_everything_in_one_request_and_ends_the_session(
     assert driver.told(ReaderClosed) == [ReaderClosed()]
 
 
+def test_r341_closing_does_not_wait_for_a_fetch_of_a_worker_that_has_nothing() -> None:
+    """Each test and each deploy of an idle worker would wait for half a second."""
+    driver = Driver()
+    driver.acquire([])
+    (parked,) = driver.told(ShareSend)
+    driver.reader.close(deadline_ms=30_000)
+    driver.advance()
+    assert driver.effects == [ReaderClosed()]
+    assert driver.answer(parked, records([b"a"])) == []
+
+
+def test_r341_closing_waits_for_a_fetch_that_says_something() -> None:
+    """Whether the job counts as done would not be known."""
+    driver = Driver()
+    driver.acquire([b"a"])
+    driver.reader.take(1, now_ms=0)
+    driver.reader.acknowledge(P0, 0, AcknowledgeType.ACCEPT)
+    (before,) = driver.told(ShareSend)
+    driver.answer(before, records([]))
+    (says,) = driver.told(ShareSend)
+    driver.reader.close(deadline_ms=30_000)
+    assert driver.advance() == []
+    driver.answer(says, records([]))
+    assert driver.told(Outcome) == [Outcome(P0, {0: 1}, None)]
+
+
 def test_r342_closing_ends_at_its_deadline_although_a_leader_does_not_answer() -> None:
     """A broker that is away would keep a program from ending."""
     driver = Driver()

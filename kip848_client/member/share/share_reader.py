@@ -541,6 +541,7 @@ class ShareReader:
         self.held.say_of_waiting(int(AcknowledgeType.RELEASE))
         for partition, offset in list(self.held.out):
             self.held.say(partition, offset, int(AcknowledgeType.RELEASE))
+        self._give_up_idle_fetches()
         busy = {flight.node_id for flight in self._flights.values()}
         for node_id in sorted(self._sessions.keys() | self.held.nodes_with_said):
             session = self._session(node_id)
@@ -562,6 +563,18 @@ class ShareReader:
             for node_id in sorted(self.held.nodes_with_said):
                 self._outcomes(self.held.take_said(node_id), _session_gone())
             self._effects.append(ReaderClosed())
+
+    def _give_up_idle_fetches(self) -> None:
+        """R341: do not wait for a fetch at a leader that has nothing to hear.
+
+        The shell closes the connections, and then the leader takes back what the fetch may bring. To close the session
+        on another connection would be wrong: Kafka lets the fetch acquire all the same, and those locks last until
+        their time-out.
+        """
+        for request_id, flight in list(self._flights.items()):
+            if not flight.said and not flight.closes and not self.held.says_to(flight.node_id):
+                del self._flights[request_id]
+                self._session(flight.node_id).reset()
 
     # --- outcomes
 

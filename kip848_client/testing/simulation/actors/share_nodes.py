@@ -92,7 +92,7 @@ class ShareNode:
     # --- requests
 
     def _fetch(self, request: ShareFetchRequest, connection: SimulatedConnection, reply: Reply) -> None:
-        said = _said_in(request)
+        said = said_in(request)
         group, member = request.group_id or "", request.member_id or ""
         epoch = request.share_session_epoch
         try:
@@ -209,7 +209,7 @@ class ShareNode:
             reply(ShareAcknowledgeResponse(error_code=error.code, error_message=str(error)))
             return
         by_topic: defaultdict[UUID, list[share_acknowledge.PartitionData]] = defaultdict(list)
-        for of, batches in _said_in(request).items():
+        for of, batches in said_in(request).items():
             refusal = self._apply(member, of, batches)
             code, text = (0, None) if refusal is None else (refusal.code, str(refusal))
             by_topic[of[0]].append(share_acknowledge.PartitionData(of[1], code, text))
@@ -359,7 +359,8 @@ class ShareNodes:
         self.scheduler.call_in(rumour_ms, spread)
 
 
-def _said_in(request: ShareFetchRequest | ShareAcknowledgeRequest) -> dict[IdPartition, list[AcknowledgementBatch]]:
+def said_in(request: ShareFetchRequest | ShareAcknowledgeRequest) -> dict[IdPartition, list[AcknowledgementBatch]]:
+    """What a request says, by partition."""
     return {
         (topic.topic_id, partition.partition_index): [
             AcknowledgementBatch(each.first_offset, each.last_offset, each.acknowledge_types)

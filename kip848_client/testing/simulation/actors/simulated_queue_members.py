@@ -58,7 +58,7 @@ from kip848_client.testing.coordinator.core.inputs import ShareStateInitialized
 from kip848_client.testing.coordinator.core.result import DeleteShareState, InitializeShareState
 from kip848_client.testing.share_partitions.settings import ShareSettings
 from kip848_client.testing.share_partitions.share_state import ShareKey
-from kip848_client.testing.simulation.actors.share_nodes import ShareNode, ShareNodes, has_record
+from kip848_client.testing.simulation.actors.share_nodes import ShareNode, ShareNodes, has_record, said_in
 from kip848_client.testing.simulation.actors.shared_partition import Ledger, SharedPartition
 from kip848_client.testing.simulation.virtual.cluster import ANY_NODE
 from kip848_client.testing.simulation.virtual.environment import GROUP, Environment, Kind
@@ -67,6 +67,7 @@ from kip848_client.testing.simulation.virtual.scenario import Scenario
 from kip848_client.testing.simulation.virtual.scheduler import Scheduler, Timer
 from kip848_client.testing.simulation.virtual.violation import fail
 from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.messages.share_fetch import ShareFetchRequest
 from kip848_client.wire.schema import Response
 
 _VERSIONS: Final[dict[int, tuple[int, int]]] = {
@@ -293,6 +294,10 @@ class ShareProcess:
         self._disturbed = False
         """A request failed while it was closing."""
         self._close_by_ms = 0
+        self._asked: Final[dict[int, int]] = {}
+        """Fetch that says nothing and has no answer yet -> its leader."""
+        self._given_up: frozenset[int] = frozenset()
+        """Leaders with such a fetch when close() was called."""
         self._pending: Final[defaultdict[tuple[IdPartition, int], list[int]]] = defaultdict(list)
         """(partition, offset) -> words that were said and have no outcome yet."""
         self._tainted: Final[set[tuple[IdPartition, int, int]]] = set()
@@ -326,6 +331,7 @@ class ShareProcess:
             if held.lock_until_ms > self.now_ms:
                 self._pending[partition, offset].append(AcknowledgeType.RELEASE)
         self._running.clear()
+        self._given_up = frozenset(self._asked.values())
         self.reader.close(deadline_ms=self._close_by_ms)
         self.step()
 
@@ -476,13 +482,17 @@ class ShareProcess:
         def failed(kind: FailureKind, text: str) -> None:
             error = failure_error(RequestFailed(0, kind, text))
             self._disturbed = self._disturbed or self.ends
+            self._asked.pop(send.request_id, None)
             self.reader.failed(send.request_id, error, now_ms=self.now_ms)
             self.step()
 
         def answered(response: Response) -> None:
+            self._asked.pop(send.request_id, None)
             self.reader.answered(send.request_id, response, now_ms=self.now_ms)
             self.step()
 
+        if isinstance(send.request, ShareFetchRequest) and not any(said_in(send.request).values()):
+            self._asked[send.request_id] = send.node_id
         self._on_link(
             send.node_id, lambda link: self._write(link, send.request, send.timeout_ms, answered, failed), failed
         )
@@ -521,10 +531,13 @@ class ShareProcess:
         self._later(0, lambda: self.step(LeaveRequested(0, self.now_ms + 5_000, closing=True)))
 
     def _check_sessions(self) -> None:
-        """Q7: the sessions of a member that closes end at once, and give back what it had."""
+        """Q7: the sessions of a member that closes end at once, and give back what it had.
+
+        R341: where it had nothing and a fetch waits, the session ends with the connection.
+        """
         for node_id, node in self._fleet.nodes.servers.items():
             link = self._links.get(node_id)
-            if link is not None and link.open and self.member_id in node.opened:
+            if link is not None and link.open and self.member_id in node.opened and node_id not in self._given_up:
                 fail("Q7", f"{self.name} is closed, and its session on node {node_id} goes on")
 
     # --- connections
@@ -692,7 +705,7 @@ class ShareProcess:
             words = self._pending[of, offset]
             if word in words:
                 words.remove(word)
-            elif not (word == AcknowledgeType.RELEASE and self.ends):  # close() gives back what waited
+            elif word != AcknowledgeType.RELEASE:  # the reader gives back what waited: R336, R341
                 fail("Q6", f"{self.name} hears of {word} about {offset} of partition {of[1]}, and did not say it")
             key = (self.member_id, of, offset, word)
             applied = nodes.applied[key]
