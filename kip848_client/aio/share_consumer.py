@@ -209,7 +209,7 @@ class AsyncShareConsumer(Generic[K_co, V_co]):
         return results
 
     def set_acknowledgement_commit_callback(self, callback: AcknowledgementCallback | None) -> None:
-        """Have *callback*, a plain function, told of outcomes inside poll(), commit() and close().
+        """Have *callback*, a plain function, told of outcomes inside poll(), process(), commit() and close().
 
         Raises:
             ConfigError: it is async, or does not take two arguments.

@@ -229,7 +229,7 @@ class ShareConsumer(Generic[K_co, V_co]):
             self._core.accept_returned()
 
     def set_acknowledgement_commit_callback(self, callback: AcknowledgementCallback | None) -> None:
-        """Have *callback* told what became of what was said, inside poll(), commit() and close().
+        """Have *callback* told what became of what was said, inside poll(), process(), commit() and close().
 
         Raises:
             ConfigError: it is async, or does not take two arguments.

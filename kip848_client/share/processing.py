@@ -123,6 +123,7 @@ class QueueProcessor(ABC):
         Raises:
             Kip848Error: a broker refused what no retry cures.
         """
+        self._core.tell_outcomes()
         while self._ends:
             self.ended(*self._ends.popleft())
         now_ms = self._core.clock.now_ms()

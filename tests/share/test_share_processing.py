@@ -438,3 +438,19 @@ def test_close_from_another_thread_lets_process_end_first(broker: EmbeddedBroker
         go_on.set()
         closer.join(SOON_S)
         broker.shares.wait_for("g", all_done)
+
+
+def test_the_callback_hears_of_outcomes_while_process_runs(broker: EmbeddedBroker) -> None:
+    """A program would count its jobs only when it ends, and outcomes would fill the memory until then."""
+    broker.produce("mails", "a")
+    told: list[object] = []
+    with ShareConsumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "g"}) as queue:
+
+        def callback(_offsets: object, error: object) -> None:
+            told.append(error)
+            queue.hand_over()
+
+        queue.set_acknowledgement_commit_callback(callback)
+        queue.subscribe(["mails"])
+        queue.process(lambda _: None)
+        assert told == [None]
