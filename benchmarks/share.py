@@ -6,9 +6,9 @@
     python benchmarks/share.py --kafka --json-file out.json
     python benchmarks/share.py --kafka --without-go
 
-One worker reads and accepts records of 100 bytes, with our ShareConsumer, with librdkafka's and with franz-go, each in
-a process and a group of its own; interleaved rounds. Records a second count from the first record to the last, or to
-the end of `LIMIT_S`.
+One worker reads and accepts records of 100 bytes, with our ShareConsumer, with librdkafka's, with franz-go and, on
+Apache Kafka, with Java's, each in a process and a group of its own; interleaved rounds. Records a second count from the
+first record to the last, or to the end of `LIMIT_S`.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from kip848_client import ShareConsumer as OurShareConsumer
 from kip848_client.testing.judge.broker.connection import RawConnection
 from kip848_client.wire.api_keys import ApiKey
 from tests.interop.kafka_broker import KafkaBroker
+from tests.interop.kafka_libs import kafka_libs
 
 HERE = Path(__file__).parent
 LIMIT_S = 20.0
@@ -71,7 +72,7 @@ def read(client: str, address: str, group: str, topic: str, records: int) -> Non
 
 def rate(command: Sequence[str]) -> tuple[float, float | None]:
     """Records a second of a reader, and its CPU in microseconds a record if it tells that."""
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     count, seconds, *cpu = map(float, done.stdout.split())
     return count / seconds, cpu[0] / count * 1e6 if cpu and count else None
 
@@ -105,16 +106,23 @@ def main() -> None:
             readers["franz-go"] = [str(folder / "share_reader")]
             sides["kfake"] = kfake(folder / "kfake_cluster")
         if arguments.kafka:
-            sides["kafka"] = kafka(stack.enter_context(KafkaBroker()))
+            broker = stack.enter_context(KafkaBroker())
+            sides["kafka"] = kafka(broker)
+            libs = f"{kafka_libs(broker.version)}/*"
+            subprocess.run(["javac", "-cp", libs, "-d", folder, HERE / "ShareReader.java"], check=True)
+            readers["java"] = ["java", "-cp", f"{libs}:{folder}", "ShareReader"]
         for number in range(arguments.rounds):
             topic = f"t{number}"
             for side, serve in sides.items():
                 with serve(topic) as address:
                     fill(address, topic, arguments.records)
                     for name, command in readers.items():
+                        if name == "java" and side != "kafka":
+                            continue
                         group = f"{name}-{number}"
                         read_from_the_first(address, group)
-                        found, cpu = rate([*command, address, group, topic, str(arguments.records)])
+                        last = [str(LIMIT_S)] if name == "java" else []
+                        found, cpu = rate([*command, address, group, topic, str(arguments.records), *last])
                         rates.setdefault(name, {}).setdefault(side, []).append(found)
                         if cpu is not None:
                             cpus.setdefault(name, {}).setdefault(side, []).append(cpu)
