@@ -9,9 +9,11 @@ import pytest
 from kip848_client.common.error_codes import ErrorCode
 from kip848_client.member.consumer.slots import CROWD, FRESH_MS, WATCH_EVERY_MS
 from kip848_client.member.core.events import (
+    FailureKind,
     HandOverRequested,
     LeaveDone,
     LeaveMode,
+    RequestFailed,
     SlotsUnseen,
     SlotTaken,
     StandbyBegan,
@@ -21,7 +23,7 @@ from kip848_client.wire.messages.consumer_group_describe import ConsumerGroupDes
 from kip848_client.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
 from tests.spec.arrange import fence
-from tests.support.member_harness import MemberHarness
+from tests.support.member_harness import MAX_POLL_MS, MemberHarness
 
 UNRELEASED = ErrorCode.UNRELEASED_INSTANCE_ID
 RETRY_MS, WAIT_MS, LIMIT_MS = 50, 1_000, 8_000
@@ -309,3 +311,25 @@ def test_r310_a_removed_member_joins_again_with_its_slot() -> None:
     member.advance(RETRY_MS)
     show(member, {"s-0": 3})
     assert named(member) == [(0, "s-1")]
+
+
+def test_r308_an_answer_about_an_earlier_leave_does_not_end_a_later_one() -> None:
+    """After a late poll() the member leaves and comes back; close() is to wait for its own leave, and for a standby."""
+    member = owner("s-0", "s-1", describes=False)
+    member.advance(MAX_POLL_MS + 1)
+    member.poll()
+    member.finish_call("lost", "t-0")
+    member.poll()
+    epochs = [heartbeat.member_epoch for heartbeat in member.requests(ConsumerGroupHeartbeatRequest)]
+    earlier, join = [member.take(ConsumerGroupHeartbeatRequest) for _ in epochs][-2:]
+    assert epochs[-2:] == [AWAY, 0]
+    member.sent.append(join)
+    member.answer_heartbeat(epoch=5, assignment={"t": [0]})
+    member.reconcile()
+    member.answer_heartbeat(epoch=5)
+
+    member.leave(closing=True)
+    member.finish_call("revoked", "t-0")
+    member.expect_heartbeat(epoch=AWAY)
+    member.step(RequestFailed(earlier.request_id, FailureKind.TIMED_OUT, "scripted"))
+    assert not member.emitted(LeaveDone)

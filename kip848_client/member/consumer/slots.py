@@ -256,6 +256,8 @@ class Release:
         self._look: Final = _Look(context, discovery=discovery, heartbeats=heartbeats)
         self._asks = True
         self._on_end: Callable[[object], None] | None = None
+        self._request_id: int | None = None
+        """The leave, while its answer is awaited."""
         self._slot: str | None = None
         self.unwanted: bool = False
         """The last release ended because no standby came, and the slot was not given up."""
@@ -278,18 +280,28 @@ class Release:
             gives_up: leave for good if none came; else see `unwanted`.
         """
         context = self._context
-        self._gives_up, self.unwanted = gives_up, False
-        self._slot, self._on_end, self.watches = context.instance_id, on_end, False
-        return self._heartbeats.send_leave(
-            epoch=STATIC_LEAVE_EPOCH, on_answer=lambda answer: self._answered(answer.error_code), on_failure=self._end
+        self.forget()
+        self._gives_up, self._slot, self._on_end = gives_up, context.instance_id, on_end
+        self._request_id = self._heartbeats.send_leave(
+            epoch=STATIC_LEAVE_EPOCH,
+            on_answer=lambda answer: self._answered(answer.error_code),
+            on_failure=self._failed,
         )
+        return self._request_id
 
     def forget(self) -> None:
-        """The member joins again: its slot is its own."""
+        """The member joins again: its slot is its own. An answer that comes late is about an earlier leave."""
         self._on_end, self.watches, self.unwanted = None, False, False
+        self._context.orphan(self._request_id)
+        self._request_id = None
         self._look.forget()
 
+    def _failed(self, failure: RequestFailed) -> None:
+        self._request_id = None
+        self._end(failure)
+
     def _answered(self, error_code: int) -> None:
+        self._request_id = None
         if error_code:
             self._end(None)  # the member was not in the group any more
             return
