@@ -46,6 +46,17 @@ def test_a_client_that_flaps_after_a_deploy_is_no_part_of_it() -> None:
     ]
 
 
+def test_three_deploys_in_ten_minutes_are_no_flapping() -> None:
+    """A first member that is started for the third time had been left out, as if it had come and gone by itself."""
+    group = PlayedGroup("a", "b")
+    for _ in range(3):
+        group.restart("a", "b")
+        group.run(90_000)
+    found = _found(group)
+    assert {each.why for each in found["stand-still"]} == {"deploy"}
+    assert found["flapping"] == []
+
+
 def test_a_member_that_dies_during_a_deploy_has_died() -> None:
     """Its partitions stood still for five times as long as those of the others, and all of it was "a deploy"."""
     group = PlayedGroup("a", "b", "c", "d", "e", "f", partitions=12)

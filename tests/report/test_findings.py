@@ -487,6 +487,25 @@ def test_an_outage_of_the_whole_group_is_the_first_finding() -> None:
     assert {each.gap_ms for each in handovers_of(timeline) if each.is_outage} == {384_000}
 
 
+@pytest.mark.parametrize("slower", [1, 10])
+def test_what_waited_is_counted_though_a_member_commits_a_part_of_it_at_a_time(slower: int) -> None:
+    """After an outage of five minutes the first commit is of a thousand records, and of most of them nothing was said.
+
+    A member that has not caught up when the log ends tells of what it has read.
+    """
+    back_ms = 405_000
+    events = [each for each in _an_outage(back_ms=back_ms) if each.ts_ms <= back_ms]
+    for count in range(1, 90):
+        offset = min(back_ms + 1_000 * count, 20_000 + 45_000 * count // slower)
+        offsets: dict[str, JsonValue] = {"t-0": offset, "t-1": offset}
+        at_ms = back_ms + 1_000 * count
+        events.append(said(at_ms, "offsets_committed", "a2", source="coordinator", offsets=offsets))
+    outage = _found(*events)[0]
+    truth = 2 * (back_ms - 20_000)
+    assert outage.kind == "outage"
+    assert 0.75 * truth < outage.records <= truth
+
+
 def test_the_only_member_that_died_and_was_replaced_at_once_has_died() -> None:
     """Its group was empty for a moment only; most of the time it was counted, and silent."""
     (finding,) = _found(

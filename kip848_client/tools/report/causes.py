@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
 from typing import Final, Literal, NamedTuple, TypeVar
 
@@ -35,6 +35,8 @@ _FLAPS: Final = 2
 """In a deploy a client is not started more often."""
 _BESIDE_MS_MIN: Final = 1_000.0
 """A second cause that took less is not told."""
+_IDLE_MS_MIN: Final = 3_000.0
+"""On a busy machine any member commits nothing for a second."""
 _CLASSIC: Final = "classic_rebalance"
 _OneT = TypeVar("_OneT")
 
@@ -116,7 +118,7 @@ def _with_those_that_stayed(cause: Cause, story: Story, stayed: Sequence[Handove
         )
         if slow_ms >= least_ms:
             text = f"{cause.text}; {who} took {duration(slow_ms)} to give partitions up"
-        elif idle_ms >= least_ms:
+        elif idle_ms >= max(_IDLE_MS_MIN, least_ms):
             which = counted(len({each.partition for each in of_one}), "partition")
             text = f"{cause.text}; {who} had {which} for {duration(idle_ms)} without committing anything new"
         else:
@@ -129,7 +131,7 @@ def _with_idleness(cause: Cause, together: Sequence[Handover]) -> Cause:
     """A member that had stopped reading long before it went: that it was started again is not why."""
     longest = max(together, key=lambda each: each.idle_ms or 0.0)
     idle_ms = longest.idle_ms or 0.0
-    if cause.why not in _BY_THEMSELVES or idle_ms < (longest.gap_ms or 0.0) / 2:
+    if cause.why not in _BY_THEMSELVES or idle_ms < max(_IDLE_MS_MIN, (longest.gap_ms or 0.0) / 2):
         return cause
     text = f"their owner had them for {duration(idle_ms)} without committing anything new; then {cause.text}"
     return Cause("stuck", cause.who, text)
@@ -342,16 +344,24 @@ class Story:
 
 
 def _flaps(again: Sequence[tuple[Departure, Arrival]]) -> Sequence[bool]:
-    """Which departures are of clients that come and go by themselves then, whatever is done to the others."""
-    by_client: defaultdict[str, list[int]] = defaultdict(list)
-    for index, (each, _) in enumerate(again):
-        by_client[each.client].append(index)
+    """Which departures are of clients that come and go by themselves then, far more often than the others do."""
     flaps = [False] * len(again)
-    for indexes in by_client.values():
-        for several in zip(*(indexes[first:] for first in range(_FLAPS + 1)), strict=False):
-            if again[several[-1]][0].at_ms - again[several[0]][0].at_ms <= _AGAIN_MS:
-                for index in several:
-                    flaps[index] = True
+    recent: defaultdict[str, deque[int]] = defaultdict(deque)
+    first = 0
+    for index, (gone, _) in enumerate(again):
+        while again[first][0].at_ms < gone.at_ms - _AGAIN_MS:
+            old = again[first][0].client
+            recent[old].popleft()
+            if not recent[old]:
+                del recent[old]
+            first += 1
+        own = recent[gone.client]
+        own.append(index)
+        others = len(recent) - 1
+        usual = (index + 1 - first - len(own)) / others if others else 0.0
+        if len(own) > _FLAPS + usual:
+            for each in own:
+                flaps[each] = True
     return flaps
 
 

@@ -67,6 +67,7 @@ class Bound(msgspec.Struct):
         kept: the owner kept it in a rebalance in which members may stop reading; `left_ms` is the end of that.
         offset: the last one that was committed before; None if the log has none.
         moved_offset: the one of the commit at `moved_ms`.
+        later_ms, later_offset: the last one that moved it while what had waited was read; None if there was none.
     """
 
     partition: str
@@ -82,6 +83,8 @@ class Bound(msgspec.Struct):
     kept: bool = False
     offset: int | None = None
     moved_offset: int | None = None
+    later_ms: float | None = None
+    later_offset: int | None = None
 
     @property
     def shows_a_gap(self) -> bool:
@@ -115,8 +118,8 @@ class Bound(msgspec.Struct):
     def waited(self, got_ms: float, *, unread_ms: float) -> int:
         """How many records waited, at least, for an owner that is counted since *got_ms*; 0 if no commit says so.
 
-        Its first commit that moves the offset tells, if it comes soon; else it may be of records that came later. What
-        usually comes until such a commit is left out.
+        Its first commit that moves the offset tells, if it comes soon; else it may be of records that came later. If it
+        is of a part of what waited, later ones tell more. What comes until such a commit is left out.
 
         Args:
             unread_ms: how long the partition had no counted owner before.
@@ -129,8 +132,21 @@ class Bound(msgspec.Struct):
         after_ms = self.moved_ms - got_ms
         if after_ms > soon_ms:
             return 0
-        came = 0 if self.usual is None else self.usual.per_ms * max(0.0, after_ms)
-        return max(0, round(self.moved_offset - self.offset - came))
+        per_ms = 0.0 if self.usual is None else self.usual.per_ms
+        waited = self.moved_offset - self.offset - per_ms * max(0.0, after_ms)
+        if self.later_ms is not None and self.later_offset is not None:
+            added = self.later_offset - self.offset
+            per_ms = max(per_ms, added / (self.later_ms - self.left_ms))
+            waited = max(waited, added - per_ms * (self.later_ms - got_ms))
+        return max(0, round(waited))
+
+    def catches_up(self, offset: int, at_ms: float) -> bool:
+        """The next owner moved the offset again; whether that tells of records that waited."""
+        assert self.moved_ms is not None
+        if at_ms - self.moved_ms > max(_FIRST_COMMIT_MS, _SHARE * (self.moved_ms - self.left_ms)):
+            return False
+        self.later_ms, self.later_offset = at_ms, offset
+        return True
 
     def moved(self, offset: int, at_ms: float) -> bool:
         """The next owner moved the offset; whether this bound is complete."""
@@ -213,6 +229,7 @@ class CommitTracker:
         self.bounds: Final[list[Bound]] = []
         self._places: dict[str, _Place] = {}
         self._waiting: dict[str, Bound] = {}
+        self._catching_up: dict[str, Bound] = {}
 
     def committed(
         self, offsets: Mapping[str, object], at_ms: float, *, rhythm: Rhythm | None = None, is_last: bool = False
@@ -232,6 +249,11 @@ class CommitTracker:
                 bound.first_ms = at_ms
             if isinstance(offset, int) and offset != place.offset:
                 place.advance(offset, at_ms, rhythm)
+                behind = self._catching_up.get(partition)
+                if behind is None and bound is not None and bound.moved_ms is None and bound.offset is not None:
+                    self._catching_up[partition] = bound
+                elif behind is not None and not behind.catches_up(offset, at_ms):
+                    del self._catching_up[partition]
                 if bound is not None and bound.moved(offset, at_ms):
                     del self._waiting[partition]
                     if bound.kept and bound.shows_a_gap:
@@ -269,6 +291,7 @@ class CommitTracker:
         """
         place = self._places.get(partition) or _Place()
         has_read = place.advances is not None
+        self._catching_up.pop(partition, None)
         bound = place.bound(partition, at_ms, seen=seen, owned_ms=owned_ms)
         self.bounds.append(bound)
         place.last_ms = None
