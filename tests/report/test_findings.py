@@ -12,7 +12,8 @@ from kip848_client.cli import main
 from kip848_client.journal import JournalEvent, JsonValue
 from kip848_client.tools.report import build_timelines
 from kip848_client.tools.report.figures import handovers_of
-from kip848_client.tools.report.findings import Finding, at_rest, findings_of, findings_of_all
+from kip848_client.tools.report.findings import Finding, all_at_once, at_rest, findings_of, findings_of_all
+from kip848_client.tools.report.pauses import Pauses
 from tests.report.logs import bumped, counted, group_became, said
 
 
@@ -604,6 +605,15 @@ def test_groups_that_stop_committing_at_the_same_second_are_told_as_one(waited: 
     for each in together:
         assert (each.start_ms, each.ms) == (30_000, 10_000)
         assert each.text.startswith("4 of 4 groups that commit stopped at once, and none committed for at least")
+
+
+def test_a_group_that_commits_every_three_seconds_does_not_hide_what_stopped_the_others() -> None:
+    """One of its pauses began just before the others went on, and what they had in common was too short to be told."""
+    pauses = {f"g{number}": Pauses(0.0, 60_000.0, [(30_000.0 + number, 36_000.0)]) for number in range(4)}
+    pauses["slow"] = Pauses(0.0, 60_000.0, [(at, at + 3_100.0) for at in (25_700.0, 28_800.0, 35_900.0, 39_000.0)])
+    (found,) = all_at_once(pauses)
+    assert (found.start_ms, found.ms) == (30_003, 5_997)
+    assert found.text.startswith("4 of 5 groups")
 
 
 def test_an_owner_that_is_counted_and_does_not_read_yet_makes_a_range() -> None:

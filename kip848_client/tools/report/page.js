@@ -41,7 +41,8 @@ function make(name, attributes, parent, text) {
   parent.appendChild(node);
   return node;
 }
-const at = (spans, ms) => spans.filter(s => s[0] <= ms && ms < s[1]).map(s => s[2]);
+// At the end of the log all is as it was last.
+const at = (spans, ms) => spans.filter(s => s[0] <= ms && (ms < s[1] || (s[1] === ms && ms === group.end_ms))).map(s => s[2]);
 function last(pairs, ms) { let found = null; for (const p of pairs) if (p[0] <= ms) found = p; return found; }
 
 const LEFT = 150, ROW = 26, MEMBER_ROW = 24;

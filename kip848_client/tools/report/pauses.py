@@ -124,11 +124,11 @@ def pauses_together(pauses: Mapping[str, Pauses]) -> Iterator[Together]:
     while first < len(spans):
         start_ms, end_ms, _ = spans[first]
         last = first
-        while last < len(spans) and spans[last][0] < end_ms:
+        while last < len(spans) and min(end_ms, spans[last][1]) - spans[last][0] >= _PAUSE_MS_MIN:
             start_ms, end_ms = spans[last][0], min(end_ms, spans[last][1])
             last += 1
         group_ids = list(dict.fromkeys(group_id for _, _, group_id in spans[first:last]))
         groups = sum(each.first_ms < start_ms and each.last_ms >= end_ms for each in pauses.values() if each.last_ms)
         if len(group_ids) >= max(GROUPS_MIN, _GROUPS_SHARE * groups):
             yield Together(start_ms, end_ms, group_ids, groups)
-        first = last
+        first = max(last, first + 1)

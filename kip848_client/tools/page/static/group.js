@@ -41,8 +41,9 @@
       [p.partition + (p.held_back ? " (held back by a transaction)" : ""), p.owner || "nobody", when(p.since_ms), count(p.committed), count(p.lag),
        p.behind_ms === null ? "–" : p.behind_ms ? lasting(p.behind_ms) : "0 s", when(p.moved_ms)]));
     cells(el("live-lines"), null, [...detail.lines].reverse().map(([ms, text]) => [stamp(ms), text]));
-    for (const [box, left] of [["now-members", detail.members_left_out], ["now-partitions", detail.partitions_left_out]])
-      el(box).firstElementChild.textContent = (box === "now-members" ? "Members now" : "Partitions now") + (left ? `, and ${count(left)} more` : "");
+    for (const [box, name, shown, left] of [["now-members", "Members", detail.members, detail.members_left_out],
+      ["now-partitions", "Partitions", detail.partitions, detail.partitions_left_out]])
+      el(box).firstElementChild.textContent = `${name} now (${count(shown.length)}${left ? ` of ${count(shown.length + left)}` : ""})`;
   }
   function showPeriod() {
     const [from, to] = spanOf();

@@ -91,7 +91,8 @@
     for (const line of free) line.remove();
   }
   function lately() {
-    const few = allFound ? found : found.slice(0, narrow.matches ? 2 : 4);
+    // A deploy says itself what it cost.
+    const few = allFound ? found : found.filter(f => f.kind !== "stand-still" || f.why !== "deploy" || f.ms >= 1e4).slice(0, narrow.matches ? 2 : 4);
     el("lately").hidden = !found.length;
     el("found-count").textContent = found.length >= 500 ? "(500 or more)" : `(${found.length})`;
     cells(el("found"), null, few.map(each => [
