@@ -180,7 +180,8 @@ class RecordedGroup:
             # For a pattern that was not resolved before, the epoch moves when its topics are known.
             if names != old_names or (regex != old_regex and (regex is None or regex in regexes)):
                 return "subscription_changed" if self._was_there(member_id, before) else "member_joined"
-        if regexes != self._regexes:
+        # One that is forgotten was not resolved: its last subscriber changed its subscription.
+        if any(regexes.get(regex) != topics for regex, topics in self._regexes.items()):
             return "regex_resolved"
         if hash_changed:
             return "topics_changed"
