@@ -167,7 +167,7 @@ class ConnectHarness(Harness):
     @property
     def connect(self) -> ConnectGroup:
         """The group, which must exist."""
-        group = self.coordinator.connect_group(self.group_id)
+        group = self.coordinator.find(ConnectGroup, self.group_id)
         assert group is not None, f"there is no connect group {self.group_id!r}"
         return group
 

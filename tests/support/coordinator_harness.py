@@ -22,6 +22,7 @@ from kip848_client.assignors.server.server_assignors import SERVER_ASSIGNORS
 from kip848_client.assignors.server.spec import ServerAssignor
 from kip848_client.errors import ErrorCode
 from kip848_client.testing.coordinator.classic.classic_group import ClassicGroup, to_value
+from kip848_client.testing.coordinator.connect.connect_group import ConnectGroup
 from kip848_client.testing.coordinator.consumer.consumer_group import ConsumerGroup
 from kip848_client.testing.coordinator.consumer.consumer_heartbeat import steady_member, take_steps
 from kip848_client.testing.coordinator.consumer.subscriptions import resolve
@@ -527,7 +528,7 @@ def _classic(coordinator: GroupCoordinator, group_id: str) -> ClassicGroup:
 def _state(coordinator: GroupCoordinator, group_ids: Iterable[str]) -> CoordinatorStateImage:
     ids = sorted({*group_ids, *coordinator.groups()})
     return CoordinatorStateImage(
-        connect={group_id: _connect_group(coordinator, group_id) for group_id in coordinator.connect_groups()},
+        connect={group_id: _connect_group(coordinator, group_id) for group_id in coordinator.ids_of(ConnectGroup)},
         groups={group_id: coordinator.snapshot(group_id) for group_id in ids},
         share={group.group_id: vars(group) for group in _modern_groups(coordinator) if isinstance(group, ShareGroup)},
         offsets={group_id: coordinator.committed(group_id) for group_id in ids},
@@ -535,7 +536,7 @@ def _state(coordinator: GroupCoordinator, group_ids: Iterable[str]) -> Coordinat
 
 
 def _connect_group(coordinator: GroupCoordinator, group_id: str) -> object:
-    group = coordinator.connect_group(group_id)
+    group = coordinator.find(ConnectGroup, group_id)
     assert group is not None
     members = {member_id: group.members[member_id] for member_id in group.sorted_member_ids}
     targets = {member_id: dict(group.target_of(member_id)) for member_id in members}

@@ -50,12 +50,11 @@ from kip848_client.assignors.server.server_assignors import SERVER_ASSIGNORS
 from kip848_client.assignors.server.spec import ServerAssignor
 from kip848_client.errors import ConfigError
 from kip848_client.testing.coordinator.classic.classic_group import ClassicGroup
-from kip848_client.testing.coordinator.connect.connect_group import ConnectGroup
 from kip848_client.testing.coordinator.consumer import subscriptions
 from kip848_client.testing.coordinator.consumer.consumer_group import ConsumerGroup
 from kip848_client.testing.coordinator.core import list_and_delete
 from kip848_client.testing.coordinator.core.coordinator_config import CoordinatorConfig
-from kip848_client.testing.coordinator.core.coordinator_state import AnyGroup, CoordinatorState
+from kip848_client.testing.coordinator.core.coordinator_state import AnyGroup, CoordinatorState, GroupT
 from kip848_client.testing.coordinator.core.group_overrides import resolve_group_config
 from kip848_client.testing.coordinator.core.inputs import (
     ApiRequest,
@@ -257,7 +256,7 @@ class GroupCoordinator:
 
     def groups(self) -> tuple[str, ...]:
         """Ids of the consumer groups, ascending."""
-        return self._ids_of(ConsumerGroup)
+        return self.ids_of(ConsumerGroup)
 
     def snapshot(self, group_id: str) -> GroupImage | None:
         """A picture of one group; None if there is no consumer group of this id."""
@@ -266,7 +265,7 @@ class GroupCoordinator:
 
     def classic_groups(self) -> tuple[str, ...]:
         """Ids of the classic groups that have or had members, or handed out ids for members, ascending."""
-        return self._ids_of(ClassicGroup)
+        return self.ids_of(ClassicGroup)
 
     def classic_group(self, group_id: str) -> ClassicGroup | None:
         """One classic group as it is now: a value; None if there is no classic group of this id."""
@@ -288,13 +287,9 @@ class GroupCoordinator:
         """The share group itself, not a copy: read it only. None if there is none of this id."""
         return self._state.find(ShareGroup, group_id)
 
-    def connect_groups(self) -> tuple[str, ...]:
-        """Ids of the connect groups, ascending."""
-        return self._ids_of(ConnectGroup)
-
-    def connect_group(self, group_id: str) -> ConnectGroup | None:
-        """The connect group itself, not a copy: read it only. None if there is none of this id."""
-        return self._state.find(ConnectGroup, group_id)
+    def find(self, kind: type[GroupT], group_id: str) -> GroupT | None:
+        """The group of a kind itself, not a copy: read it only. None if there is none of this id."""
+        return self._state.find(kind, group_id)
 
     def committed(self, group_id: str) -> Mapping[str, Mapping[int, CommittedOffset]]:
         """Committed offsets of a group: topic name -> partition -> offset."""
@@ -322,7 +317,8 @@ class GroupCoordinator:
 
     # --- internals
 
-    def _ids_of(self, kind: type[AnyGroup]) -> tuple[str, ...]:
+    def ids_of(self, kind: type[AnyGroup]) -> tuple[str, ...]:
+        """Ids of the groups of a kind, ascending."""
         return tuple(sorted(group.group_id for group in self._state.all_of(kind)))
 
     def _stopped(self) -> CoordinatorResult:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kip848_client.errors import ErrorCode
+from kip848_client.testing.coordinator.connect.connect_group import ConnectGroup
 from kip848_client.testing.judge.broker.messages import build
 from kip848_client.wire.messages.connect_group_describe import ConnectGroupDescribeRequest
 from kip848_client.wire.messages.connect_group_heartbeat import Catalog, ConnectGroupHeartbeatRequest, UnitsOfName
@@ -59,7 +60,7 @@ def test_a_wrong_heartbeat_is_refused_and_makes_no_group(
 
     assert response.error_code == code, response.error_message
     assert response.error_message
-    assert harness.coordinator.connect_groups() == ()
+    assert harness.coordinator.ids_of(ConnectGroup) == ()
 
 
 @pytest.mark.parametrize(
@@ -522,7 +523,7 @@ def test_connect_groups_are_listed_and_deleted_when_empty() -> None:
     assert refused.results[0].error_code == ErrorCode.NON_EMPTY_GROUP
     assert "once they have left" in (refused.results[0].error_message or "")
     assert deleted.results[0].error_code == 0
-    assert harness.coordinator.connect_groups() == ()
+    assert harness.coordinator.ids_of(ConnectGroup) == ()
     harness.verify_log()
 
 

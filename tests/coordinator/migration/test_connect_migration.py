@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from kip848_client.errors import ErrorCode
 from kip848_client.testing.coordinator.classic.classic_group import ClassicState
+from kip848_client.testing.coordinator.connect.connect_group import ConnectGroup
 from kip848_client.wire.messages.classic_connect_protocol import (
     PROTOCOL_VERSIONS,
     ClassicAssignment,
@@ -282,7 +283,7 @@ def test_a_group_whose_bytes_cannot_be_read_stays_classic() -> None:
     refused = fleet.enter("n", catalogue=(7, "A"))
     assert refused.error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert "cannot be read" in (refused.error_message or "")
-    assert fleet.coordinator.connect_groups() == ()
+    assert fleet.coordinator.ids_of(ConnectGroup) == ()
 
 
 def test_a_classic_group_that_all_have_left_becomes_a_connect_group() -> None:
@@ -428,7 +429,7 @@ def test_a_group_that_cannot_be_taken_over_stays_classic(
     old = fleet.classic_fleet({"a": "A", "b": "B"}, protocol="sessioned")
     assert fleet.enter("n", **({"catalogue": (7, "A B")} | change)).error_code == code
     assert {worker.beat() for worker in old.values()} == {NONE}
-    assert fleet.coordinator.connect_groups() == ()
+    assert fleet.coordinator.ids_of(ConnectGroup) == ()
 
 
 def test_consumers_and_workers_do_not_mix() -> None:
