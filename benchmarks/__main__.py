@@ -25,15 +25,16 @@ RESULTS = HERE / "results"
 TIMEOUT_S = 900.0
 QUICK_TIMEOUT_S = 120.0
 NAMED_ONLY = {
-    "handover": "a real Kafka broker is fetched by Maven; twenty minutes",
+    "handover": "a real Kafka broker is fetched by Maven; an hour",
     "idle": "twenty minutes, most of them asleep",
     "share": "Go fetches franz-go; five minutes",
+    "standbys": "four minutes, most of them asleep",
     "spark_source": "a real Kafka broker and Spark's Kafka connector are fetched by Maven; ten minutes",
     "spark_sweep": "six minutes",
     "spark_groups": "ten minutes",
 }
 """What is run only if it is named, and what it takes on two idle cores."""
-NAMED_TIMEOUT_S = 3600.0
+NAMED_TIMEOUT_S = 7200.0
 
 
 def names() -> list[str]:

@@ -11,6 +11,7 @@ import json
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -40,6 +41,11 @@ class BrokerProcess(msgspec.Struct, frozen=True):
         """When an embedded broker read the ConsumerGroupHeartbeats of a client, in seconds since 1970."""
         times: list[float] = self._ask({"call": "heartbeat_times", "client_id": client_id})
         return times
+
+    def requests_since(self, at_s: float) -> dict[str, int]:
+        """How many requests of each API an embedded broker read since then, as far as its log goes back."""
+        counts: dict[str, int] = self._ask({"call": "requests_since", "at_s": at_s})
+        return counts
 
     def wait_until_stable_s(self, group: str, *, members: int, timeout_s: float) -> float:
         """When, in seconds since 1970, the group had so many members and they all partitions, as they should.
@@ -128,6 +134,8 @@ def _answer(broker: EmbeddedBroker, question: dict[str, Any]) -> object:
     if question["call"] == "heartbeat_times":
         seen = broker.requests.of("ConsumerGroupHeartbeat", client_id=question["client_id"])
         return [request.ts_ms / 1000 for request in seen]
+    if question["call"] == "requests_since":
+        return Counter(str(request.api) for request in broker.requests.of() if request.ts_ms >= question["at_s"] * 1000)
     from kip848_client.errors import RequestTimeoutError
 
     partitions = sum(broker.topics.values())

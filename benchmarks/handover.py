@@ -2,15 +2,20 @@
 
 ::
 
-    python benchmarks/handover.py                     # half an hour; Java and Maven fetch and run the broker
-    python benchmarks/handover.py --quick             # joins and leaves only, once, at an interval of one second
+    python benchmarks/handover.py                     # an hour; Java and Maven fetch and run the broker
+    python benchmarks/handover.py --events kill "restart in place"
+    python benchmarks/handover.py --quick             # two joins and leaves at an interval of one second
     python benchmarks/handover.py --plot docs/images/handover.png
-    python benchmarks/handover.py --members 10 --events "rolling restart" --intervals 5000
+    python benchmarks/handover.py --members 9 --events "rolling restart" "rolling restart, handed over"
 
-Twenty-four partitions are written to at a steady rate. Four members, each a process, read them (--members). Another
-joins; or one of five leaves, hands over and leaves, or is killed; or all five are replaced one by one: the new one
-first, or in the place of the old one (a StatefulSet), where a side that is static keeps its ``group.instance.id``. With
-a pool of slots the new one stands by until the old one leaves.
+Twenty-four partitions are written to at a steady rate. Four members, each a process, read them (--members). In every
+round another one joins; then one of the five leaves, hands over and leaves, or is killed. All of it happens at random
+moments (--seed), and before each round the members' heartbeats are set to random phases, as in groups that live long.
+librdkafka's classic members begin in step, since a new one sends its first heartbeat when the rebalance ends; their
+timers part within minutes. Each group lives for at most five rounds, and the sides take turns.
+Or all five are replaced one by one: the new one first, or in the place of the old one (a StatefulSet), where a side
+that is static keeps its ``group.instance.id``. With a pool of slots the new one stands by until the old one leaves.
+Or all but two leave at once.
 A partition moved if another process reads it now. Its gap is the time from the last record that one process read to the
 first that the other read; the longest, if it moved more than once. The gap of a partition that stayed is the longest
 time between two records of it around the time of the event; it shows how long the whole machine halts at times.
@@ -18,9 +23,12 @@ time between two records of it around the time of the event; it shows how long t
 
 from __future__ import annotations
 
+import argparse
+import asyncio
 import itertools
 import json
 import os
+import random
 import signal
 import statistics
 import subprocess
@@ -28,9 +36,11 @@ import sys
 import tempfile
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the broker is started as the tests start it
 
@@ -41,7 +51,9 @@ from tests.interop.kafka_libs import kafka_libs
 
 PARTITIONS = 24
 RATE_PER_PARTITION = 33
-SESSION_MS = 10_000
+SESSION_MS = 20_000
+GROUP_ROUNDS = 5
+"""Of one group; then another side has its turn."""
 TOPIC = "t"
 JAVA = "org.apache.kafka.common"
 PROTOCOLS: dict[str, dict[str, Any]] = {
@@ -49,6 +61,10 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
     "ours, early off": {"heartbeat.early.enable": False},
     "ours, static": {"group.instance.id": "slot"},
     "ours, pool": {"group.instance.id.pool": "slot-{0..%d}"},
+    "ours, pool, process()": {"group.instance.id.pool": "slot-{0..%d}"},
+    "ours, pool, AsyncConsumer": {"group.instance.id.pool": "slot-{0..%d}"},
+    "ours, process()": {},
+    "ours, AsyncConsumer": {},
     "librdkafka consumer": {"group.protocol": "consumer"},
     "librdkafka consumer, static": {"group.protocol": "consumer", "group.instance.id": "slot"},
     "librdkafka cooperative": {
@@ -57,13 +73,27 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
     },
     "librdkafka range": {"partition.assignment.strategy": "range", "session.timeout.ms": SESSION_MS},
     "java consumer": {"group.protocol": "consumer"},
+    "java cooperative": {
+        "partition.assignment.strategy": "org.apache.kafka.clients.consumer.CooperativeStickyAssignor",
+        "session.timeout.ms": SESSION_MS,
+    },
+    "java range": {
+        "partition.assignment.strategy": "org.apache.kafka.clients.consumer.RangeAssignor",
+        "session.timeout.ms": SESSION_MS,
+    },
     "java consumer, static": {"group.protocol": "consumer", "group.instance.id": "slot"},
 }
+LEAVES = ("leave", "leave, handed over", "kill")
 EVENTS = (
-    *("join", "leave", "leave, handed over", "kill", "rolling restart", "rolling restart, handed over"),
-    *("restart in place", "restart in place, handed over"),
+    *LEAVES,
+    *("rolling restart", "rolling restart, handed over", "restart in place", "restart in place, handed over"),
+    *("scale-down", "scale-down, handed over"),
 )
-"""Only our consumer can hand over."""
+"""Only our consumer can hand over. A join comes before each leave."""
+SIDES = (
+    *("ours", "ours, static", "ours, pool", "librdkafka consumer", "librdkafka consumer, static"),
+    *("librdkafka cooperative", "librdkafka range", "java consumer", "java consumer, static"),
+)
 
 Reads = dict[int, list[tuple[float, int, str]]]
 """Partition -> (time in s, offset, reader), in order of time."""
@@ -71,26 +101,65 @@ Reads = dict[int, list[tuple[float, int, str]]]
 
 def read_for_ever(path: str, side: str, conf: dict[str, Any]) -> None:
     """One member: writes down what it reads, leaves on SIGTERM."""
-    if side.startswith("ours"):
-        from kip848_client import Consumer
-    else:
-        from confluent_kafka import Consumer  # type: ignore[assignment]
-    consumer: Any = Consumer({key: value for key, value in conf.items() if key != "standby.file"})
-    stopping = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stopping.set())
-    signal.signal(signal.SIGUSR1, lambda *_: consumer.hand_over())
-    consumer.subscribe([TOPIC])
+    standby = conf.pop("standby.file", None)
     with Path(path).open("a", buffering=1, encoding="utf-8") as file:
+        if side.endswith("process()"):
+            process_for_ever(file, conf, standby)
+            return
+        if side.endswith("AsyncConsumer"):
+            asyncio.run(read_in_a_task(file, conf, standby))
+            return
+        if side.startswith("ours"):
+            from kip848_client import Consumer
+        else:
+            from confluent_kafka import Consumer  # type: ignore[assignment]
+        consumer: Any = Consumer(conf)
+        stopping = threading.Event()
+        signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+        signal.signal(signal.SIGUSR1, lambda *_: consumer.hand_over())
+        consumer.subscribe([TOPIC])
         while not stopping.is_set() and not getattr(consumer, "handed_over", False):
-            if "group.instance.id.pool" in conf and consumer.health().standing_by:
-                Path(conf["standby.file"]).touch()
+            if standby is not None and consumer.health().standing_by:
+                Path(standby).touch()
             messages = consumer.consume(1, 0.05)
             messages += consumer.consume(99, 0) if messages else []
             now = time.monotonic()
             lines = [f"{now} {m.partition()} {m.offset()}\n" for m in messages if m.error() is None]
             if lines:
                 file.write("".join(lines))
-    consumer.close()
+        consumer.close()
+
+
+def process_for_ever(file: TextIO, conf: dict[str, Any], standby: str | None) -> None:
+    """The same with ``process()``; it only hands over."""
+    from kip848_client import Consumer
+
+    with Consumer(conf) as consumer:
+        signal.signal(signal.SIGUSR1, lambda *_: consumer.hand_over())
+        consumer.subscribe([TOPIC])
+        if standby is not None:
+            threading.Thread(target=tell_standby, args=(consumer, standby), daemon=True).start()
+        consumer.process(lambda m: file.write(f"{time.monotonic()} {m.partition()} {m.offset()}\n"))
+
+
+async def read_in_a_task(file: TextIO, conf: dict[str, Any], standby: str | None) -> None:
+    """The same with `AsyncConsumer`; it only hands over."""
+    from kip848_client import AsyncConsumer
+
+    async with AsyncConsumer(conf) as consumer:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, consumer.hand_over)
+        await consumer.subscribe([TOPIC])
+        if standby is not None:
+            threading.Thread(target=tell_standby, args=(consumer, standby), daemon=True).start()
+        async for message in consumer:
+            file.write(f"{time.monotonic()} {message.partition()} {message.offset()}\n")
+
+
+def tell_standby(consumer: Any, standby: str) -> None:
+    """Tell the bench that this process is up and waits for a slot."""
+    while not consumer.health().standing_by:
+        time.sleep(0.05)
+    Path(standby).touch()
 
 
 class Member:
@@ -118,6 +187,8 @@ class Member:
         if side.startswith("java"):
             conf["fetch.max.wait.ms"] = 20
             conf["key.deserializer"] = conf["value.deserializer"] = f"{JAVA}.serialization.ByteArrayDeserializer"
+            if "group.protocol" not in conf:
+                conf["heartbeat.interval.ms"] = interval_ms if interval_ms < SESSION_MS / 3 else 3_000
             properties = folder.parent / f"{folder.name}-{name}.properties"
             properties.write_text("".join(f"{key}={value}\n" for key, value in conf.items()), encoding="utf-8")
             classpath = f"{kafka_libs(broker.version)}/*:{folder.parent}"
@@ -130,9 +201,13 @@ class Member:
         task = json.dumps({"path": str(self.path), "side": side, "conf": conf})
         self.process = subprocess.Popen([sys.executable, __file__, "--task", task])
 
+    def tell(self, *, hand_over: bool) -> None:
+        """Have it leave in good order."""
+        self.process.send_signal(signal.SIGUSR1 if hand_over else signal.SIGTERM)
+
     def stop(self, *, hand_over: bool) -> None:
         """Leave in good order."""
-        self.process.send_signal(signal.SIGUSR1 if hand_over else signal.SIGTERM)
+        self.tell(hand_over=hand_over)
         self.process.wait(60)
 
 
@@ -159,78 +234,147 @@ class Writer(threading.Thread):
         self.join()
 
 
-def reads_of(folder: Path) -> Reads:
-    """What all members read."""
-    reads: defaultdict[int, list[tuple[float, int, str]]] = defaultdict(list)
-    for path in folder.iterdir():
-        whole, _, _ = path.read_text(encoding="utf-8").rpartition("\n")
-        for line in whole.splitlines():
-            at, partition, offset = line.split()
-            reads[int(partition)].append((float(at), int(offset), path.name))
-    return {partition: sorted(found) for partition, found in reads.items()}
+class Observer:
+    """What the members of a group read, by the files that they write."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._reads: defaultdict[int, list[tuple[float, int, str]]] = defaultdict(list)
+        self._seen: dict[Path, int] = {}
+
+    def reads(self) -> Reads:
+        """All of it, in order of time."""
+        for path in self.folder.iterdir():
+            with path.open("rb") as file:
+                file.seek(self._seen.get(path, 0))
+                whole, _, _ = file.read().rpartition(b"\n")
+            if not whole:
+                continue
+            self._seen[path] = self._seen.get(path, 0) + len(whole) + 1
+            for line in whole.decode().splitlines():
+                at, partition, offset = line.split()
+                self._reads[int(partition)].append((float(at), int(offset), path.name))
+        for found in self._reads.values():
+            found.sort()
+        return self._reads
+
+    def all_are_read(self, members: list[Member]) -> bool:
+        """Whether the living members read all partitions now, and each of them its share."""
+        since = time.monotonic() - 1
+        latest = [found[-1] for found in self.reads().values()]
+        shares = Counter(reader for at, _, reader in latest if at > since)
+        fair = PARTITIONS // len(members)
+        return shares.total() == PARTITIONS and all(shares[member.name] >= fair for member in members)
+
+    def settle(self, members: list[Member]) -> None:
+        """Wait until all members read, and everything is read."""
+        deadline = time.monotonic() + 90
+        while not self.all_are_read(members):
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{self.folder.name} did not come to rest")
+            time.sleep(0.1)
 
 
-def all_are_read(folder: Path, members: list[Member]) -> bool:
-    """Whether the living members read all partitions now, and each of them reads some."""
-    since = time.monotonic() - 1
-    seen: dict[int, str] = {}
-    for partition, found in reads_of(folder).items():
-        if found[-1][0] > since:
-            seen[partition] = found[-1][2]
-    return len(seen) == PARTITIONS and set(seen.values()) == {member.name for member in members}
+Start = Callable[..., Member]
 
 
-def play(
-    side: str, event: str, broker: KafkaBroker, interval_ms: int, folder: Path, *, size: int
-) -> tuple[Reads, float, float]:
-    """Let *event* happen to a group at rest; returns what was read, and the window to look at."""
+def members_of(side: str, broker: KafkaBroker, interval_ms: int, folder: Path, *, slots: int) -> Start:
+    """A function that starts the next member of a group."""
     numbers = itertools.count()
 
     def start(slot: int | None = None) -> Member:
         number = next(numbers)
         place = number if slot is None else slot
-        return Member(f"m{number}", side, broker, interval_ms, folder, slot=place, slots=begin)
+        return Member(f"m{number}", side, broker, interval_ms, folder, slot=place, slots=slots)
 
-    begin = size + (event != "join")
-    members = [start() for _ in range(begin)]
+    return start
+
+
+def come_and_go(
+    start: Start, leave: str, observer: Observer, interval_ms: int, chance: random.Random, *, size: int, rounds: int
+) -> Iterator[tuple[str, float, float]]:
+    """A member joins and one leaves, *rounds* times, at random moments; yields each event and the window to look at."""
+    interval_s = interval_ms / 1000
+    members: list[Member] = []
+    try:
+        for _ in range(size):
+            members.append(start())
+            time.sleep(chance.uniform(0, interval_s))
+        for event in ("join", leave) * rounds:
+            if event == "join":
+                observer.settle(members)
+                spread(members, interval_s, chance)
+                observer.settle(members)
+            time.sleep(1 + chance.uniform(0, interval_s))
+            began = time.monotonic()
+            if event == "join":
+                members.append(start())
+            else:
+                member = members.pop(chance.randrange(len(members)))
+                if event == "kill":
+                    member.process.kill()
+                else:
+                    member.stop(hand_over=event.endswith("handed over"))
+            observer.settle(members)
+            time.sleep(1)
+            yield event, began - 0.2, time.monotonic()
+    finally:
+        end(members)
+
+
+def spread(members: list[Member], interval_s: float, chance: random.Random) -> None:
+    """Freeze the processes until all heartbeats are due, and let each go on at a random moment of an interval."""
+    now = time.monotonic()
+    for member in members:
+        member.process.send_signal(signal.SIGSTOP)
+    for at, member in sorted(
+        ((now + chance.uniform(1, 2) * interval_s, member) for member in members), key=itemgetter(0)
+    ):
+        time.sleep(max(0, at - time.monotonic()))
+        member.process.send_signal(signal.SIGCONT)
+
+
+def replace_all(start: Start, event: str, observer: Observer, *, size: int, pool: bool) -> tuple[float, float]:
+    """Replace the members of a group one by one; returns the window to look at."""
+    members = [start() for _ in range(size)]
     hand_over = event.endswith("handed over")
     try:
-        settle(folder, members)
-        time.sleep(interval_ms / 1000 + 1)
+        observer.settle(members)
+        time.sleep(6)
         began = time.monotonic()
-        if event == "join":
-            members.append(start())
-        elif event.startswith("leave"):
-            members.pop(0).stop(hand_over=hand_over)
-        elif event == "kill":
-            member = members.pop(0)
-            member.process.kill()
-        elif event.startswith("restart in place"):
-            for _ in range(len(members)):
+        if event.startswith("scale-down"):
+            leavers, members = members[:-2], members[-2:]
+            for leaver in leavers:
+                leaver.tell(hand_over=hand_over)
+            for leaver in leavers:
+                leaver.process.wait(60)
+            observer.settle(members)
+        for _ in range(0 if event.startswith("scale-down") else size):
+            if event.startswith("restart in place"):
                 old = members.pop(0)
                 old.stop(hand_over=hand_over)
                 members.append(start(old.slot))
-                settle(folder, members)
-                time.sleep(1)
-        else:
-            for _ in range(len(members)):
+            else:
                 members.append(start())
-                if "pool" in side:
+                if pool:
                     await_standby(members[-1])
                 else:
-                    settle(folder, members)
+                    observer.settle(members)
                 members.pop(0).stop(hand_over=hand_over)
-                settle(folder, members)
-                time.sleep(1)
-        settle(folder, members)
-        time.sleep(2 * interval_ms / 1000 + 1)
-        ended = time.monotonic()
+            observer.settle(members)
+            time.sleep(1)
+        time.sleep(5)
+        return began - 0.2, time.monotonic()
     finally:
-        for member in members:
-            member.process.kill()
-        for member in members:
-            member.process.wait()
-    return reads_of(folder), began - 0.2, ended
+        end(members)
+
+
+def end(members: list[Member]) -> None:
+    """End their processes."""
+    for member in members:
+        member.process.kill()
+    for member in members:
+        member.process.wait()
 
 
 def await_standby(member: Member) -> None:
@@ -239,15 +383,6 @@ def await_standby(member: Member) -> None:
     while not member.standby.exists():
         if time.monotonic() > deadline:
             raise RuntimeError(f"{member.name} does not stand by")
-        time.sleep(0.1)
-
-
-def settle(folder: Path, members: list[Member]) -> None:
-    """Wait until all members read, and everything is read."""
-    deadline = time.monotonic() + 90
-    while not all_are_read(folder, members):
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"{folder.name} did not come to rest")
         time.sleep(0.1)
 
 
@@ -268,12 +403,13 @@ def gaps_of(reads: Reads, began: float, ended: float) -> dict[str, Any]:
 
 
 def summary(gaps: list[float]) -> dict[str, float]:
-    """Median, 99th percentile and largest."""
+    """How many, median, 90th percentile and largest."""
     if not gaps:
         return {}
     ordered = sorted(gaps)
-    p99 = ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))]
-    return {"median_ms": round(statistics.median(gaps)), "p99_ms": round(p99), "largest_ms": round(ordered[-1])}
+    p90 = ordered[min(len(ordered) - 1, int(len(ordered) * 0.9))]
+    largest = round(ordered[-1])
+    return {"n": len(gaps), "median_ms": round(statistics.median(gaps)), "p90_ms": round(p90), "largest_ms": largest}
 
 
 def draw(plots: dict[str, tuple[Reads, float, float]], path: str) -> None:
@@ -308,23 +444,25 @@ def draw(plots: dict[str, tuple[Reads, float, float]], path: str) -> None:
 def main() -> int:
     """Measure and print."""
     parser = options(__doc__)
-    parser.add_argument("--sides", nargs="+", choices=list(PROTOCOLS), default=list(PROTOCOLS))
-    parser.add_argument("--events", nargs="+", choices=EVENTS, default=list(EVENTS))
-    parser.add_argument("--intervals", nargs="+", type=int, default=[1_000, 5_000], metavar="MS")
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--sides", nargs="+", choices=list(PROTOCOLS), default=list(SIDES))
+    parser.add_argument("--events", nargs="+", choices=EVENTS, default=[*LEAVES[:2], *EVENTS[3:5]])
+    parser.add_argument("--intervals", nargs="+", type=int, default=[5_000], metavar="MS")
+    parser.add_argument(
+        "--rounds", type=int, default=5, help="joins and leaves of each side (5); a fifth as many restarts"
+    )
     parser.add_argument("--members", type=int, default=4, help="of the group that another one joins (4)")
-    parser.add_argument("--plot", metavar="FILE", help="draw the joins of the last interval")
+    parser.add_argument("--seed", type=int, default=848, help="of the moments of joins and leaves")
+    parser.add_argument("--plot", metavar="FILE", help="draw the last join of each side")
     arguments = parser.parse_args()
     if arguments.task:
         read_for_ever(**json.loads(arguments.task))
         return 0
     if arguments.quick:
-        arguments.events, arguments.intervals, arguments.rounds = ["join", "leave"], [1_000], 1
-    results = []
+        arguments.events, arguments.intervals, arguments.rounds = ["leave"], [1_000], 2
+    found: defaultdict[tuple[int, str, str], dict[str, Any]] = defaultdict(
+        lambda: {"moved": [], "stayed": [], "moves": 0, "twice": 0, "loads": []}
+    )
     plots: dict[str, tuple[Reads, float, float]] = {}
-    rows: list[list[object]] = [
-        ["interval, event", "side", "moved: median ms", "p99", "largest", "stayed: largest ms", "moves", "read twice"]
-    ]
     for interval_ms in arguments.intervals:
         properties = {
             "group.consumer.heartbeat.interval.ms": str(interval_ms),
@@ -338,46 +476,64 @@ def main() -> int:
             create_topic(broker)
             writer = Writer(broker.bootstrap_servers)
             writer.start()
-            for event, side in itertools.product(arguments.events, arguments.sides):
-                if (event.endswith("handed over") and side not in {"ours", "ours, pool"}) or (
-                    side.endswith("static") and event != "restart in place"
-                ):
-                    continue
-                if side == "ours, pool" and not event.startswith("rolling restart"):
-                    continue
-                found: dict[str, Any] = {"moved": [], "stayed": [], "moves": 0, "twice": 0}
-                for number in range(arguments.rounds):
-                    name = f"{event}-{side}-{number}".replace(" ", "-").replace(",", "")
-                    folder = Path(place) / name
-                    folder.mkdir()
-                    reads, began, ended = play(side, event, broker, interval_ms, folder, size=arguments.members)
+            for event, number, side in turns(arguments):
+                name = f"{event}-{side}-{number}".translate(str.maketrans(" ", "-", ",()"))
+                observer = Observer(Path(place) / name)
+                observer.folder.mkdir()
+                rounds = min(GROUP_ROUNDS, arguments.rounds - number)
+                start = members_of(side, broker, interval_ms, observer.folder, slots=arguments.members + 1)
+                windows: Iterator[tuple[str, float, float]]
+                if event in LEAVES:
+                    chance = random.Random(f"{arguments.seed} {event} {number}")
+                    windows = come_and_go(
+                        start, event, observer, interval_ms, chance, size=arguments.members, rounds=rounds
+                    )
+                else:
+                    size = arguments.members + 1
+                    windows = iter([(event, *replace_all(start, event, observer, size=size, pool="pool" in side))])
+                for what, began, ended in windows:
+                    reads = observer.reads()
                     gaps = gaps_of(reads, began, ended)
-                    found = {key: found[key] + gaps[key] for key in found}
-                    if event == "join":
+                    case = found[interval_ms, what, side]
+                    for key, value in gaps.items():
+                        case[key] += value
+                    case["loads"].append(round(os.getloadavg()[0], 1))
+                    if what == "join":
                         plots[side] = (reads, began, min(ended, began + 2 * interval_ms / 1000 + 2))
-                moved, stayed = summary(found["moved"]), summary(found["stayed"])
-                results.append(
-                    {
-                        "interval_ms": interval_ms,
-                        "event": event,
-                        "side": side,
-                        "moved": moved,
-                        "stayed": stayed,
-                        "moves": found["moves"],
-                        "read_twice": found["twice"],
-                    }
-                )
-                rows.append(
-                    [
-                        *(f"{interval_ms} ms, {event}", side),
-                        *moved.values(),
-                        *(stayed.get("largest_ms", "-"), found["moves"], found["twice"]),
-                    ]
-                )
-                print(f"  {interval_ms} ms, {event}, {side} done: {moved}", flush=True)
+                    print(f"  {interval_ms} ms, {what}, {side}: {summary(gaps['moved'])}", flush=True)
             writer.stop()
     if arguments.plot:
         draw(plots, arguments.plot)
+    rows: list[list[object]] = [
+        [
+            "interval, event",
+            "side",
+            "moved: n",
+            "median ms",
+            "90 %",
+            "largest",
+            "stayed: 90 %",
+            "largest",
+            "moves",
+            "twice",
+        ]
+    ]
+    results = []
+    for (interval_ms, event, side), case in sorted(found.items()):
+        moved, stayed = summary(case["moved"]), summary(case["stayed"])
+        loads = [min(case["loads"]), max(case["loads"])]
+        counts = {"moves": case["moves"], "read_twice": case["twice"], "loads": loads}
+        results.append(
+            {"interval_ms": interval_ms, "event": event, "side": side, "moved": moved, "stayed": stayed, **counts}
+        )
+        rows.append(
+            [
+                *(f"{interval_ms} ms, {event}", side),
+                *(moved.get(key, "-") for key in ("n", "median_ms", "p90_ms", "largest_ms")),
+                *(stayed.get(key, "-") for key in ("p90_ms", "largest_ms")),
+                *(case["moves"], case["twice"]),
+            ]
+        )
     result = {
         "benchmark": "handover",
         "machine": machine(),
@@ -385,11 +541,25 @@ def main() -> int:
         "rounds": arguments.rounds,
         "partitions": PARTITIONS,
         "members": arguments.members,
+        "seed": arguments.seed,
         "results": results,
     }
     table(rows)
     keep(result, arguments)
     return 0
+
+
+def turns(arguments: argparse.Namespace) -> Iterator[tuple[str, int, str]]:
+    """Event, number of the first round and side of each group, so that the sides take turns."""
+    for event in arguments.events:
+        for number in range(0, arguments.rounds, GROUP_ROUNDS):
+            for side in arguments.sides:
+                if event.endswith("handed over"):
+                    fits = side.startswith("ours") and ("leave" not in event or side in {"ours", "ours, pool"})
+                else:
+                    fits = not side.endswith(("process()", "AsyncConsumer"))
+                if fits and (not side.endswith("static") or event == "restart in place"):
+                    yield event, number, side
 
 
 def create_topic(broker: KafkaBroker) -> None:

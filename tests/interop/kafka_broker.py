@@ -109,6 +109,13 @@ class KafkaBroker:
         return self._process is not None and self._process.poll() is None
 
     @property
+    def pid(self) -> int:
+        """The number of the Java process."""
+        if self._process is None:
+            raise KafkaBrokerError("the broker does not run: start it first")
+        return self._process.pid
+
+    @property
     def log_path(self) -> Path:
         """What the broker wrote, over all its starts; goes away with `close`."""
         return self._folder / "broker.log"
