@@ -27,6 +27,12 @@ def test_no_rule_is_broken_in_a_simulated_group(scenario: str, seed: int) -> Non
     assert report.violation is None, str(report.violation)
 
 
+def test_a_process_that_stood_still_is_not_late_with_its_report() -> None:
+    """A paused container would be blamed for a rebalance that it could not take part in (seed: it sleeps for 15 s)."""
+    report = run(SCENARIOS["zombies"], seed=7_100_011, watch=[watch], keep_history=False)
+    assert report.violation is None, str(report.violation)
+
+
 def joins_with_null(request: Heartbeat) -> Heartbeat:
     return request if request.member_epoch else replace(request, topic_partitions=None)
 

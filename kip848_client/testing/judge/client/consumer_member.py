@@ -394,6 +394,9 @@ class JudgedConsumerMember(EpochMember):
     def _check_owned(self, exchange: Exchange, request: ConsumerGroupHeartbeatRequest) -> None:
         if request.topic_partitions is None:
             if self._unacknowledged_ms is not None and self._rebalance_timeout_ms:
+                if self._last is not None:  # a process that stood still could not report meanwhile
+                    gap_ms = exchange.asked_ms - self._last.asked_ms
+                    self._unacknowledged_ms += max(0, gap_ms - 2 * self.interval_ms)
                 late_ms = exchange.asked_ms - self._unacknowledged_ms - self._rebalance_timeout_ms
                 kept = late_ms < _LATE_MS + 2 * self.interval_ms
                 if not kept:
