@@ -220,6 +220,8 @@ def test_a_hanging_assignor_delays_no_heartbeat_and_another_member_takes_over(
             for event in journal.events
             if event.event == "local_assignor_failed" and event.member_id == hanging.member_id
         ]
+        # On a busy machine metadata() may take as long.
+        said = [one for one in said if not one.startswith("metadata()")]
         assert len(said) == 1
         assert "assign() of the client-side assignor 'weighing' did not return within 300 ms" in said[0]
     finally:

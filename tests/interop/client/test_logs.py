@@ -16,7 +16,7 @@ from kip848_client.common.clock import ManualClock
 from kip848_client.common.logs import LogEvent
 from tests.interop.client.conftest import MakeConsumer
 from tests.support.driving import QUIET, ClockAhead
-from tests.support.waiting import wait_until
+from tests.support.waiting import TIMEOUT_S, wait_until
 
 pytestmark = pytest.mark.interop
 
@@ -252,8 +252,13 @@ def test_process_names_the_listener_that_held_it_up(
 
         def slow(_: Consumer, __: list[TopicPartition]) -> None:
             if not lines(LogEvent.PROCESSING_LATE):
+                mark = full.requests.mark()  # heartbeats look when the last poll was; only then may the clock jump
+                full.requests.wait_for("ConsumerGroupHeartbeat", since=mark, count=3, timeout_s=TIMEOUT_S)
                 clock.ahead_ms += 300_001
-                full.groups.wait_for("shop", lambda group: not group.members, what="the silent consumer to leave")
+                consumer._core.manager.poke()
+                full.groups.wait_for(
+                    "shop", lambda group: not group.members, what="the silent consumer to leave", timeout_s=TIMEOUT_S
+                )
 
         def wait_and_end() -> None:
             try:

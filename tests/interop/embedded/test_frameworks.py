@@ -128,7 +128,13 @@ def _count_words(broker: EmbeddedBroker, state: Path) -> Iterator[None]:
         )
 
     libs = installed("kafka-streams-4.3.1", install, source=program / "pom.xml")
-    command = [java_command(), "-Xmx256m", "-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
+    command = [
+        java_command(),
+        "-Xmx256m",
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
+    ]
     command += ["-cp", f"{libs}/*", str(program / "CountWords.java"), broker.bootstrap_servers, str(state)]
     with subprocess.Popen(command) as process:
         try:

@@ -27,10 +27,9 @@ BATCH: Final = 100
 PARTITION_RECORDS: Final = int(os.environ.get("KIP848_SHARE_RECORDS", "20000")) // PARTITIONS // BATCH * BATCH
 
 RENEWALS: Final = 4
-SHORT_SESSIONS: Final = {"group.share.session.timeout.ms": "2000", "group.share.min.session.timeout.ms": "1000"}
 
 pytestmark = [
-    pytest.mark.kip848_broker(topics={TOPIC: PARTITIONS}, config=SHORT_SESSIONS),
+    pytest.mark.kip848_broker(topics={TOPIC: PARTITIONS}),
     pytest.mark.interop,
 ]
 
@@ -112,9 +111,11 @@ def work_through_a_crash(broker: EmbeddedBroker, start: Start, command: Sequence
     fill(broker)
     victim = start(*command)
     wait_until(lambda: len(victim.taken) > 0, TIMEOUT_S, "the first job of the victim")
+    (member,) = broker.wait_for_group(GROUP, members=1).members
     workers = [victim, start(*command), start(*command)]
-    broker.wait_for_group(GROUP, members=3)
+    broker.wait_for_group(GROUP, members=3, timeout_s=TIMEOUT_S)
     victim.crash()
+    broker.groups.expire_session(GROUP, member.member_id)
     broker.shares.wait_for(
         GROUP,
         lambda partitions: len(partitions) == PARTITIONS and not sum(each.unfinished for each in partitions),
@@ -186,13 +187,15 @@ def test_java_keeps_a_job_whose_lock_it_renews(java: list[str], start: Start) ->
         slow = start(*java, "renew", broker.bootstrap_servers, GROUP, TOPIC)
         wait_until(lambda: slow.taken, TIMEOUT_S, "the job of the slow worker")
         other = start(*librdkafka_worker(broker, "sync"))
-        broker.wait_for_group(GROUP, members=2)
+        broker.wait_for_group(GROUP, members=2, timeout_s=TIMEOUT_S)
         for times in range(1, RENEWALS + 1):
             broker.clock.advance(900)
             slow.say("renew")
             wait_until(lambda times=times: len(slow.renewed) + len(slow.refused) == times)  # type: ignore[misc]
         slow.say("accept")
-        broker.shares.wait_for(GROUP, lambda partitions: not partitions[0].unfinished, what="the job done")
+        broker.shares.wait_for(
+            GROUP, lambda partitions: not partitions[0].unfinished, timeout_s=TIMEOUT_S, what="the job done"
+        )
         slow.leave()
         other.leave()
     assert slow.refused == []

@@ -26,7 +26,7 @@ from tests.support.waiting import wait_until
 pytestmark = ON_KAFKA
 
 PARTITIONS: Final = 4
-SESSION_MS: Final = 2_000
+SESSION_MS: Final = 5_000
 KINDS: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
     "ours": ("ours", {}),
     "librdkafka": ("librdkafka", {}),

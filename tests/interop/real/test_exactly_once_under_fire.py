@@ -1,7 +1,7 @@
 """``examples/exactly_once.py`` in processes that join, leave, freeze and are killed: each result is there once.
 
 Environment:
-    KIP848_EXACTLY_ONCE_RECORDS: how many records; 60,000 without it.
+    KIP848_EXACTLY_ONCE_RECORDS: how many records; 30,000 without it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.support.waiting import wait_until
 
 pytestmark = [*ON_KAFKA, pytest.mark.slow]
 
-RECORDS: Final = int(os.environ.get("KIP848_EXACTLY_ONCE_RECORDS", "60000"))
+RECORDS: Final = int(os.environ.get("KIP848_EXACTLY_ONCE_RECORDS", "30000"))
 PARTITIONS: Final = 12
 SINK_PARTITIONS: Final = 4
 MEMBERS: Final = 3

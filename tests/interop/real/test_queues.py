@@ -14,7 +14,7 @@ from confluent_kafka import Producer
 
 from kip848_client import AcknowledgeType, ShareConsumer, ShareMessage
 from tests.interop.real.group import Group
-from tests.support.waiting import SOON_S, TIMEOUT_S, wait_until
+from tests.support.waiting import TIMEOUT_S, wait_until
 
 pytestmark = pytest.mark.interop
 
@@ -41,7 +41,7 @@ def by_hand(queue: Group, topic: str, **settings: Any) -> ShareConsumer[Any, Any
 
 def take(consumer: ShareConsumer[Any, Any], count: int) -> list[ShareMessage[Any, Any]]:
     """That many records, of which none is acknowledged; they may come one after the other."""
-    found = consumer.consume(count, SOON_S)
+    found = consumer.consume(count, TIMEOUT_S)
 
     def enough() -> bool:
         if len(found) < count:  # consume() would ask for acknowledgements of the first ones
@@ -63,7 +63,7 @@ def test_each_word_has_its_meaning_and_its_outcome(queue: Group) -> None:
         for message, word in zip(messages, words, strict=True):
             consumer.acknowledge(message, word)
         assert list(consumer.commit().values()) == [None]
-        (again,) = consumer.poll(SOON_S)
+        (again,) = consumer.poll(TIMEOUT_S)
         assert (again.value(), again.delivery_count()) == (b"1", 2)
         consumer.acknowledge(again, AcknowledgeType.RENEW)
         assert list(consumer.commit().values()) == [None]
@@ -77,7 +77,7 @@ def test_implicitly_a_commit_accepts(queue: Group) -> None:
     topic = queue.topic()
     queue.write(topic, 1, partitions=1)
     with worker(queue, topic) as consumer:
-        assert [message.value() for message in consumer.poll(SOON_S)] == [b"0"]
+        assert [message.value() for message in consumer.poll(TIMEOUT_S)] == [b"0"]
         assert list(consumer.commit().values()) == [None]
     with worker(queue, topic) as consumer:
         assert consumer.poll(1.0) == []
@@ -88,7 +88,7 @@ def test_a_thousand_in_hand_are_given_back_by_close(queue: Group) -> None:
     topic = queue.topic()
     queue.write(topic, 1_000, partitions=1)
     first = by_hand(queue, topic, **{"max.poll.records": 1_000})
-    held = len(first.poll(SOON_S))
+    held = len(first.poll(TIMEOUT_S))
     first.close()
     with by_hand(queue, topic, **{"max.poll.records": 1_000}) as second:
         assert {message.delivery_count() for message in take(second, held)} == {2}
@@ -102,7 +102,7 @@ def test_a_job_of_five_mebibytes(queue: Group) -> None:
     producer.produce(topic, job)
     assert producer.flush(TIMEOUT_S) == 0
     with by_hand(queue, topic, **{"fetch.max.bytes": MIB}) as consumer:
-        (message,) = consumer.poll(SOON_S)
+        (message,) = consumer.poll(TIMEOUT_S)
         assert message.value() == job
         consumer.acknowledge(message)
         assert list(consumer.commit().values()) == [None]

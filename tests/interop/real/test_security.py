@@ -32,7 +32,7 @@ from tests.support.driving import drive
 pytestmark = [pytest.mark.interop, pytest.mark.kafka, pytest.mark.slow]
 
 PARTITIONS = 4
-SESSION_MS = 3_000
+SESSION_MS = 6_000
 """connections.max.reauth.ms of the broker: every connection has to log in again after that."""
 
 
@@ -104,9 +104,8 @@ def test_members_share_commit_and_stay_while_their_sessions_are_renewed_under_lo
     drive(
         first,
         second,
-        until=under_load(lambda: len(logins) >= begun + 12),  # four connections, three times each
-        what="sessions that were renewed three times",
-        timeout_s=60,
+        until=under_load(lambda: len(logins) >= begun + 8),  # four connections, twice each
+        what="sessions that were renewed twice",
     )
     assert group.is_settled(first, second)
     moved_once = [member.kinds for member in (first, second)]
@@ -141,17 +140,17 @@ def test_without_renewal_the_broker_ends_the_connection(
 def test_tokens_are_renewed_for_both_planes_together(
     group: Group, clients: Clients, topic: str, logins: list[str]
 ) -> None:
-    """OAUTHBEARER with tokens of four seconds: a new one for each renewal, one callback for both planes."""
-    tokens = Tokens(life_s=4)
+    """OAUTHBEARER with tokens of eight seconds: a new one for each renewal, one callback for both planes."""
+    tokens = Tokens(life_s=8)
     # librdkafka logs in again with each new token as well; two logins within a second Kafka refuses, and it reconnects.
     conf = {**clients.login("OAUTHBEARER"), "oauth_cb": tokens}
     member = group.ours("bearer", **conf).subscribe(topic)
 
     def renewed() -> bool:
         group.write(topic, 5, partitions=PARTITIONS)
-        return tokens.made >= 4 and len(logins) >= 6
+        return tokens.made >= 3 and len(logins) >= 4
 
-    drive(member, until=renewed, what="renewed tokens", timeout_s=60)
+    drive(member, until=renewed, what="renewed tokens")
     group.read_all(member)
     group.assert_read_once()
     assert lost_connections(member) == []

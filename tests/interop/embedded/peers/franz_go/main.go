@@ -20,6 +20,7 @@ func main() {
 		kgo.SessionTimeout(6*time.Second),
 		kgo.HeartbeatInterval(200*time.Millisecond),
 		kgo.AutoCommitInterval(200*time.Millisecond),
+		kgo.MetadataMinAge(100*time.Millisecond), // five seconds by default, in which nothing is read when a leader is gone
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 	)
 	if err != nil {

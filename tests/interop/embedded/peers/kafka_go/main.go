@@ -19,7 +19,9 @@ func main() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
-	reader := kafka.NewReader(kafka.ReaderConfig{Brokers: []string{bootstrap}, Topic: topic, Partition: 0, MaxBytes: 1 << 20})
+	reader := kafka.NewReader(kafka.ReaderConfig{
+		Brokers: []string{bootstrap}, Topic: topic, Partition: 0, MaxBytes: 1 << 20, MaxWait: 500 * time.Millisecond,
+	})
 	defer reader.Close()
 	for ; count > 0; count-- {
 		message, err := reader.ReadMessage(ctx)
