@@ -125,11 +125,18 @@ def find_gap(
     starts: Mapping[NamedPartition, OffsetAndMetadata],
 ) -> Gap | None:
     """The first gap in front of, or between, the records of *batch*; see `GapCheck.look`."""
-    following: dict[NamedPartition, int] = {}
+    following: dict[NamedPartition, int] = {}  # of partitions before the one that was met last
+    partition: NamedPartition | None = None
+    behind = -1
     for message in batch:
         topic, number, offset = message.topic(), message.partition(), message.offset()
         if message.error() is not None or topic is None or number is None or offset is None:
             continue
+        if offset == behind and partition is not None and number == partition.partition and topic == partition.topic:
+            behind += 1  # nearly all follow the one before them
+            continue
+        if partition is not None:
+            following[partition] = behind
         partition = NamedPartition(topic, number)
         wanted = following.get(partition)
         delivered = wanted is not None
@@ -138,7 +145,7 @@ def find_gap(
             delivered = position != starts.get(partition)
         if wanted is not None and offset > wanted >= 0:
             return Gap(partition, wanted, offset, delivered)
-        following[partition] = offset + 1
+        behind = offset + 1
     return None
 
 
