@@ -80,10 +80,9 @@ def survey(
     return Survey(kept, sizes, _free(kept, topics) if sum(sizes) < sum(topics.values()) else {})
 
 
-def add_partitions(partitions: MutableTopicPartitions, run: PartitionRun) -> None:
-    """Add *run* to *partitions*, keeping each topic ascending. The run must not overlap the runs that are there."""
-    topic_id, added = run
-    held = partitions.get(topic_id)
+def add_partitions(partitions: MutableTopicPartitions, topic_id: UUID, added: tuple[int, ...]) -> None:
+    """Add some of one topic to *partitions*, keeping each topic ascending. *partitions* must not have any of them."""
+    held = partitions.get(topic_id) if partitions else None
     if held is None:
         partitions[topic_id] = added
     elif held[-1] < added[0]:
@@ -131,10 +130,7 @@ def fill(kept: list[TopicPartitions], *, missing: Iterable[tuple[int, int]], poo
                 continue
             start += len(taken)
             count -= len(taken)
-            if grown:
-                add_partitions(grown, PartitionRun(topic_id, taken))
-            else:
-                grown[topic_id] = taken
+            add_partitions(grown, topic_id, taken)
         kept[index] = grown
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 from uuid import UUID
 
-from kip848_client.assignors.server.partitions import MutableTopicPartitions, PartitionRun, add_partitions, survey
+from kip848_client.assignors.server.partitions import MutableTopicPartitions, add_partitions, survey
 from kip848_client.assignors.server.spec import GroupSpec, TargetAssignment, members_alike, subscribers_by_topic
 
 _BALANCE_ROUNDS_MAX = 16
@@ -85,7 +85,7 @@ class _Builder:
                 if place < width:
                     gained += free[start + place : stop : width]
             if gained:
-                add_partitions(self._mutable(index), PartitionRun(topic_id, gained))
+                add_partitions(self._mutable(index), topic_id, gained)
                 sizes[index] += len(gained)
                 ranks[index] += len(gained) * len(ranks)
 
@@ -148,7 +148,7 @@ class _Builder:
             else:
                 del partitions[topic_id]
         for taker, gained in received.items():
-            add_partitions(self._mutable(taker), PartitionRun(topic_id, tuple(sorted(gained))))
+            add_partitions(self._mutable(taker), topic_id, tuple(sorted(gained)))
         return bool(given)
 
 
