@@ -155,7 +155,7 @@ class AsyncShareConsumer(Generic[K_co, V_co]):
                 if found:
                     return found
                 if self._core.host.closing:
-                    raise IllegalStateError("the share consumer was closed by another task")
+                    raise IllegalStateError("the share consumer was closed while this waited for records")
                 self._core.want(count)
                 left_s = None if until_s is None else max(0.0, until_s - time.monotonic())
                 if not await self._wait(left_s) and not self._core.has_news:

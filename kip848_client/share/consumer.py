@@ -134,7 +134,7 @@ class ShareConsumer(Generic[K_co, V_co]):
                 if found:
                     return found
                 if self._core.host.closing:
-                    raise IllegalStateError("the share consumer was closed by another thread")
+                    raise IllegalStateError("the share consumer was closed while this waited for records")
                 self._core.want(count)
                 if not self._core.has_news and not self._changes.wait(version, until_s):
                     return []

@@ -25,7 +25,7 @@ from kip848_client.common.clock import Clock
 from kip848_client.common.daemon_thread import daemon_thread
 from kip848_client.common.logs import LOGGER, LogEvent, log_event
 from kip848_client.common.model import BrokerNode
-from kip848_client.errors import ConnectionLostError, ErrorCode, Kip848Error
+from kip848_client.errors import ConnectionLostError, ErrorCode, Kip848Error, join_names
 from kip848_client.member.core.assignment import IdPartition
 from kip848_client.member.core.events import (
     ConnectCoordinator,
@@ -40,6 +40,7 @@ from kip848_client.member.core.events import (
     ResponseReceived,
     SendRequest,
     StateChanged,
+    SubscriptionChanged,
     SurfaceError,
     Tick,
 )
@@ -132,6 +133,8 @@ class ShareHost:
         self._closing_until_ms: int | None = None
         self._reader_closed = False
         self._leaving = False
+        self._unmet: frozenset[str] = frozenset()
+        """Subscribed topics that nobody has looked for yet."""
 
     # --- from any thread
 
@@ -146,6 +149,8 @@ class ShareHost:
         self.home.check()
         with self.lock:
             self._early.append(event)
+            if isinstance(event, SubscriptionChanged):
+                self._unmet = event.subscription.topics
         self.wake()
 
     def wake(self) -> None:
@@ -244,6 +249,9 @@ class ShareHost:
                 self.reader.assign(self.member.assignment)
             reader_effects = self.reader.advance(now_ms=now_ms)
             self._note(member_effects, reader_effects)
+            if self._unmet and self.member.in_group:
+                topics, self._unmet = self._unmet, frozenset()
+                self._start(self._look_for, topics)
         for effect in member_effects:
             if isinstance(effect, SendRequest | ConnectCoordinator):
                 self._start(self._ask_coordinator, effect)
@@ -381,6 +389,21 @@ class ShareHost:
             with self.lock:
                 self.reader.leaders_found(found)
         self._advance()
+
+    async def _look_for(self, topics: frozenset[str]) -> None:
+        """Say in the log which topics do not exist: a member that gets no partition does not know why."""
+        assert self._sender is not None
+        asked = tuple(MetadataRequestTopic(name=name) for name in sorted(topics))
+        request = MetadataRequest(topics=asked, allow_auto_topic_creation=False)
+        try:
+            response = await self._sender.send_any(request, timeout_ms=_FIND_TIMEOUT_MS)
+        except Kip848Error:
+            return
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        missing = [topic.name for topic in response.topics if topic.name and topic.error_code == code]
+        if missing:
+            hint = "they are read once they exist"
+            self._log(logging.WARNING, LogEvent.TOPICS_MISSING, topics=join_names(missing), hint=hint)
 
     async def _leaders_of(self, find: FindLeaders) -> Mapping[IdPartition, Leader]:
         assert self._sender is not None

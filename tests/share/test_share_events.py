@@ -113,6 +113,14 @@ def test_a_topic_that_is_created_again_is_read(broker: EmbeddedBroker) -> None:
         assert read_all(consumer, 1) == [b"new"]
 
 
+def test_a_topic_that_does_not_exist_is_named(broker: EmbeddedBroker, caplog: pytest.LogCaptureFixture) -> None:
+    """After a slip of the pen a worker would wait for jobs for ever, and nothing would tell why."""
+    with explicit(broker) as consumer:
+        consumer.subscribe(["mails", "mials"])
+        wait_until(lambda: "consumer.topics_missing" in caplog.text, what="a line in the log")
+        assert "topics=mials" in caplog.text
+
+
 def test_new_partitions_are_read(broker: EmbeddedBroker) -> None:
     """A queue that grows would have jobs that nobody does."""
     with explicit(broker) as consumer:
