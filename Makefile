@@ -15,7 +15,7 @@
 #   make interop  the same consumer against a real Apache Kafka broker (needs Java 17 and Maven)
 #   make interop-short  in a minute for each, against older ones: KAFKA="4.0.1 4.1.1 4.2.1 4.3.1"
 #   make soak     fifteen minutes of kills, stops, restarts and re-created topics against a real Apache Kafka
-#   make soak-jobs     10,000 jobs of a share group, with kills and a deploy
+#   make soak-jobs     10,000 jobs of a share group, with kills and two deploys
 #   make soak-retries  an outage, retry topics and kills
 #   make soak-workers  the same for workers and an elected leader; SOAK=--oldest on a Kafka of 2020
 #   make diary    five minutes of fifteen groups on a real Apache Kafka: does the report tell what was done to them?

@@ -168,7 +168,7 @@ class Leader(NamedTuple):
 
 def play(servers: str, leader: Leader, options: argparse.Namespace) -> bool:
     """One run; whether all went well."""
-    admin = kit.AdminClient({"bootstrap.servers": servers})
+    admin = kit.AdminClient({"bootstrap.servers": servers, "log_level": 0})
     admin.create_topics([kit.NewTopic(TOPIC, options.partitions, 3 if options.embedded else 1)])[TOPIC].result(30)
     entries = {"share.auto.offset.reset": "earliest", "share.record.lock.duration.ms": str(LOCK_MS)}
     resource = kit.ConfigResource(
@@ -180,7 +180,7 @@ def play(servers: str, leader: Leader, options: argparse.Namespace) -> bool:
         ],
     )
     admin.incremental_alter_configs([resource])[resource].result(30)
-    producer = confluent_kafka.Producer({"bootstrap.servers": servers, "linger.ms": 5})
+    producer = confluent_kafka.Producer({"bootstrap.servers": servers, "linger.ms": 5, "log_level": 0})
     for number in range(options.jobs):
         producer.produce(TOPIC, str(number), partition=number % options.partitions)
         if number % 5_000 == 0:
@@ -194,7 +194,7 @@ def play(servers: str, leader: Leader, options: argparse.Namespace) -> bool:
             fleet.start()
         marks = [(rng.uniform(0.05, 0.8), "kill") for _ in range(options.kills)]
         marks += [(number / (options.deploys + 1), "deploy") for number in range(1, options.deploys + 1)]
-        marks += [(rng.uniform(0.2, 0.6), "leader") for _ in range(options.leader_kills)]
+        marks += [(0.5 + number / 10, "leader") for number in range(options.leader_kills)]
         marks.sort()
         down_s: float | None = None
         last, last_s = 0, time.monotonic()
