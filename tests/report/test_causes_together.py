@@ -115,6 +115,21 @@ def test_a_hang_in_a_group_that_is_stopped_is_told_with_its_outage() -> None:
     assert outage.text.endswith("; before: 2 members went (1 hung: a (a); 1 restart: b (b))")
 
 
+def test_a_group_that_is_stopped_for_minutes_is_an_outage_and_no_deploy_beside_it() -> None:
+    """One sentence says that all were stopped, for how long, and that they were started again."""
+    group = PlayedGroup("a", "b")
+    group.leave("a")
+    group.leave("b")
+    group.run(300_000)
+    group.join("a")
+    group.join("b")
+    group.run(30_000)
+    found = _found(group)
+    (outage,) = found["outage"]
+    assert outage.text.endswith("; before: all were stopped, and started again: a (a), b (b)")
+    assert found["deploy"] == []
+
+
 def test_a_member_that_does_not_read_is_told_beside_one_that_died() -> None:
     """The death explained ten seconds of fifty: the longest stood still since another member had hung before."""
     group = PlayedGroup("a", "b", "c")

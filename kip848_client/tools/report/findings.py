@@ -493,6 +493,13 @@ def _deploys(timeline: Timeline, story: Story, still: Sequence[Finding]) -> Iter
     """When members were started again one after the other, and what that cost."""
     for restarts in story.deploys:
         start_ms, end_ms = restarts[0][0].at_ms, max(back.at_ms for _, back in restarts)
+        last_ms = restarts[-1][0].at_ms
+        if any(
+            start_ms >= each.start_ms - _STOPPED_MS and last_ms <= each.start_ms
+            for each in still
+            if each.kind == "outage"
+        ):
+            continue  # all were stopped at once, which the outage tells
         who = sorted({gone.client for gone, _ in restarts})
         cost = [
             each.ms or 0.0 for each in still if each.why == "deploy" and start_ms - MOVE_MS <= each.start_ms <= end_ms

@@ -61,6 +61,8 @@ _SETTLE_S: Final = 15.0
 _FROM_NOW: Final = "from-now.jsonl"
 _BEGINS_MS: Final = 10_000.0
 """A log from now has the groups as they are once it was started and has asked for the ends of the topic."""
+_OUTAGES_SHARE: Final = 0.9
+"""So much of the outages is in the exporter's unread time; it asks for the ends of topics once a second."""
 _WAITED_SHARE: Final = 0.5
 """At least so many of the records that were written in an outage are told."""
 
@@ -288,6 +290,16 @@ class Diary:
             (told,) = values(self.scraped, metric, group=group.group_id)
             if not expected <= told <= expected + sum(each.maybe for each in done):
                 verdict.wrong.append(f"exporter: {metric} of {group.group_id} is {told}, and the diary has {expected}")
+        (unread_s,) = values(self.scraped, "kip848_group_unread_partition_seconds_total", group=group.group_id)
+        out_s = sum(
+            each["ms"] * each["partitions"] / 1_000
+            for each in _of(self.told, group.group_id)
+            if each["kind"] == "outage" and each["start_ms"] >= self.begin_ms
+        )
+        if unread_s < _OUTAGES_SHARE * out_s:
+            verdict.wrong.append(
+                f"exporter: {group.group_id} had {unread_s:.0f} s unread, and outages of {out_s:.0f} s"
+            )
         for entry in done:
             if entry.act in {"kill", "stop", "pause"}:
                 until_ms = entry.start_ms + SESSION_S * 1000
