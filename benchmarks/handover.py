@@ -234,6 +234,10 @@ class Writer(threading.Thread):
         self.join()
 
 
+class RestlessError(Exception):
+    """A group did not come to rest, on a machine that is far too busy."""
+
+
 class Observer:
     """What the members of a group read, by the files that they write."""
 
@@ -271,7 +275,7 @@ class Observer:
         deadline = time.monotonic() + 90
         while not self.all_are_read(members):
             if time.monotonic() > deadline:
-                raise RuntimeError(f"{self.folder.name} did not come to rest")
+                raise RestlessError(f"{self.folder.name} did not come to rest")
             time.sleep(0.1)
 
 
@@ -334,8 +338,10 @@ def spread(members: list[Member], interval_s: float, chance: random.Random) -> N
         member.process.send_signal(signal.SIGCONT)
 
 
-def replace_all(start: Start, event: str, observer: Observer, *, size: int, pool: bool) -> tuple[float, float]:
-    """Replace the members of a group one by one; returns the window to look at."""
+def replace_all(
+    start: Start, event: str, observer: Observer, *, size: int, pool: bool
+) -> Iterator[tuple[str, float, float]]:
+    """Replace the members of a group one by one, or end all but two; yields the event and the window to look at."""
     members = [start() for _ in range(size)]
     hand_over = event.endswith("handed over")
     try:
@@ -364,7 +370,7 @@ def replace_all(start: Start, event: str, observer: Observer, *, size: int, pool
             observer.settle(members)
             time.sleep(1)
         time.sleep(5)
-        return began - 0.2, time.monotonic()
+        yield event, began - 0.2, time.monotonic()
     finally:
         end(members)
 
@@ -382,7 +388,7 @@ def await_standby(member: Member) -> None:
     deadline = time.monotonic() + 90
     while not member.standby.exists():
         if time.monotonic() > deadline:
-            raise RuntimeError(f"{member.name} does not stand by")
+            raise RestlessError(f"{member.name} does not stand by")
         time.sleep(0.1)
 
 
@@ -490,8 +496,8 @@ def main() -> int:
                     )
                 else:
                     size = arguments.members + 1
-                    windows = iter([(event, *replace_all(start, event, observer, size=size, pool="pool" in side))])
-                for what, began, ended in windows:
+                    windows = replace_all(start, event, observer, size=size, pool="pool" in side)
+                for what, began, ended in at_rest(windows):
                     reads = observer.reads()
                     gaps = gaps_of(reads, began, ended)
                     case = found[interval_ms, what, side]
@@ -500,7 +506,8 @@ def main() -> int:
                     case["loads"].append(round(os.getloadavg()[0], 1))
                     if what == "join":
                         plots[side] = (reads, began, min(ended, began + 2 * interval_ms / 1000 + 2))
-                    print(f"  {interval_ms} ms, {what}, {side}: {summary(gaps['moved'])}", flush=True)
+                    told = f"{summary(gaps['moved'])}, {gaps['moves']} moves, {gaps['twice']} read twice"
+                    print(f"  {interval_ms} ms, {what}, {side}: {told}", flush=True)
             writer.stop()
     if arguments.plot:
         draw(plots, arguments.plot)
@@ -547,6 +554,14 @@ def main() -> int:
     table(rows)
     keep(result, arguments)
     return 0
+
+
+def at_rest(windows: Iterator[tuple[str, float, float]]) -> Iterator[tuple[str, float, float]]:
+    """All of them, until a group does not come to rest: the others have their turns all the same."""
+    try:
+        yield from windows
+    except RestlessError as error:
+        print(f"  {error}", flush=True)
 
 
 def turns(arguments: argparse.Namespace) -> Iterator[tuple[str, int, str]]:
