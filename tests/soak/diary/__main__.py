@@ -160,6 +160,9 @@ class Diary:
             judge_group(verdict, group.diary, gaps, findings)
             judge_group(of_page, group.diary, gaps, self.on_page[group.group_id])
             since_ms = self.recorder_ms + _BEGINS_MS
+            for each in group.diary:  # what began before is told in part
+                if each.start_ms < since_ms < (each.end_ms or self.end_ms):
+                    since_ms = (each.end_ms or self.end_ms) + _BEGINS_MS
             lately = [each for each in gaps if each.start_ms >= since_ms]
             late = [each for each in _of(self.told_from_now, group.group_id) if each["start_ms"] >= since_ms]
             judge_group(of_now, group.diary, lately, late)

@@ -217,7 +217,8 @@ def _truth_ms(finding: Mapping[str, Any], gaps: Sequence[Gap]) -> float:
 
 def _tells(finding: Mapping[str, Any], gap: Gap) -> bool:
     start_ms, ms = float(finding["start_ms"]), float(finding["ms"] or 0.0)
-    return gap.partition in finding["which"] and start_ms < gap.end_ms and gap.start_ms < start_ms + ms
+    # Just before its end the next owner has begun to read, and may pause.
+    return gap.partition in finding["which"] and start_ms < gap.end_ms and gap.start_ms < start_ms + ms - _PAUSE_MS
 
 
 def _was_removed(gap: Gap, entry: DiaryEntry | None) -> bool:
