@@ -14,7 +14,7 @@ from kip848_client.wire.messages.heartbeat import HeartbeatRequest
 from tests.interop.embedded.classic_members import LIBRARIES, classic_member
 from tests.interop.embedded.clients import all_keys, produce
 from tests.interop.embedded.holding import Member
-from tests.support.waiting import wait_until
+from tests.support.waiting import TIMEOUT_S, wait_until
 
 pytestmark = [
     pytest.mark.kip848_broker(topics={"orders": 6}),
@@ -36,7 +36,7 @@ def wait_for_shares(broker: EmbeddedBroker, *shares: int, group_id: str = "g") -
             and len(group.assigned) == PARTITIONS
         )
 
-    return broker.groups.wait_for(group_id, are_shared, what=f"shares of {shares}")
+    return broker.groups.wait_for(group_id, are_shared, what=f"shares of {shares}", timeout_s=TIMEOUT_S)
 
 
 def wait_for_heartbeat(broker: EmbeddedBroker, client_id: str, *, generation: int) -> None:
@@ -45,7 +45,7 @@ def wait_for_heartbeat(broker: EmbeddedBroker, client_id: str, *, generation: in
     def knows(request: LoggedRequest) -> bool:
         return isinstance(request.request, HeartbeatRequest) and request.request.generation_id == generation
 
-    broker.requests.wait_for(ApiKey.HEARTBEAT, client_id=client_id, when=knows, answered=True)
+    broker.requests.wait_for(ApiKey.HEARTBEAT, client_id=client_id, when=knows, answered=True, timeout_s=TIMEOUT_S)
 
 
 def read(*members: Member) -> set[tuple[str, int, int]]:
@@ -93,7 +93,10 @@ def test_a_static_member_that_restarts_finds_its_partitions_without_a_rebalance(
         with classic_member(library, broker.bootstrap_servers, client_id="b", instance="ib") as again:
             old_id = before.member("b").member_id
             after = broker.groups.wait_for(
-                "g", lambda group: group.member("b").member_id != old_id, what="the new process"
+                "g",
+                lambda group: group.member("b").member_id != old_id,
+                what="the new process",
+                timeout_s=TIMEOUT_S,
             )
             produce(broker.bootstrap_servers, "orders", 60, partitions=PARTITIONS)
             everything = all_keys("orders", 60, partitions=PARTITIONS)

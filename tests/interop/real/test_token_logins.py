@@ -132,13 +132,6 @@ def test_a_token_for_another_audience_is_refused_with_what_to_check(
         drive(member, until=lambda: False, what="a refusal")
 
 
-def test_a_wrong_secret_is_told_when_the_consumer_is_made(group: Group, broker: KafkaBroker, issuer: Issuer) -> None:
-    """Nothing is sent to the broker."""
-    with pytest.raises(AuthenticationError, match="invalid_client") as refusal:
-        group.ours("wrong", **login(broker, issuer, client_secret="canary-wrong"))
-    assert "canary" not in str(refusal.value)
-
-
 def test_commands_log_in(
     group: Group,
     broker: KafkaBroker,
