@@ -127,8 +127,11 @@ class TaskProcessor(Driver):
                     with self._reading:
                         await self._guarded(self._begin_and_read)
                 finally:
-                    with anyio.CancelScope(shield=True):
-                        await self._finish()
+                    try:
+                        with anyio.CancelScope(shield=True):
+                            await self._finish()
+                    finally:
+                        self.close_senders()
                     for parked in self._parked:
                         if not parked.done():
                             parked.set_result(None)
@@ -559,16 +562,12 @@ class TaskProcessor(Driver):
     def _stopped(self) -> None:
         self._reading.cancel()
 
-    def _hand_in(self, function: Callable[[], None]) -> None:
-        def call() -> None:
-            function()
-            self._tell()
-
-        self._in_loop(call)
-
     def _tell_from_thread(self, function: Callable[[], None]) -> None:
         def call() -> None:
-            function()
+            try:
+                function()
+            except Exception as error:  # noqa: BLE001  else only the event loop's log has it
+                self.stop(error)
             self._tell()
 
         self._in_loop(call)

@@ -265,7 +265,9 @@ class AsyncShareConsumer(Generic[K_co, V_co]):
             max_deliveries=max_deliveries,
             grace_s=grace_s,
         )
-        self._processor = TaskQueueProcessor(self._core, self._wait, handler, settings, wake=self._wake)
+        self._processor = TaskQueueProcessor(
+            self._core, self._wait, handler, settings, wake=self._wake, wake_soon=self._tell_loop
+        )
         try:
             await self._processor.run()
         finally:

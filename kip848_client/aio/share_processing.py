@@ -20,6 +20,7 @@ class TaskQueueProcessor(QueueProcessor):
 
     Args:
         wait: waits for a change of the consumer, at most some seconds.
+        wake: ends that wait, in the event loop; *wake_soon* does it from any thread.
     """
 
     def __init__(
@@ -30,8 +31,9 @@ class TaskQueueProcessor(QueueProcessor):
         settings: QueueSettings,
         *,
         wake: Callable[[], object],
+        wake_soon: Callable[[], object],
     ) -> None:
-        super().__init__(core, settings)
+        super().__init__(core, settings, wake_soon)
         self._wait: Final = wait
         self._wake: Final = wake
         self._handler: Final = handler

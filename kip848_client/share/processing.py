@@ -26,6 +26,7 @@ from kip848_client.common.callables import check_finished
 from kip848_client.consumer.processing.daemon_threads import DaemonThreads
 from kip848_client.consumer.processing.dead_letters import DeadLetters
 from kip848_client.consumer.processing.retries import Retry
+from kip848_client.consumer.processing.sender import Sender
 from kip848_client.consumer.records.message import Message
 from kip848_client.errors import Kip848Error
 from kip848_client.member.processing.work import HANDLING, ProcessingAttempt, RetryLater
@@ -77,9 +78,13 @@ class Job(msgspec.Struct, eq=False):
 
 
 class QueueProcessor(ABC):
-    """One ``process()``."""
+    """One ``process()``.
 
-    def __init__(self, core: ShareCore, settings: QueueSettings) -> None:
+    Args:
+        wake: lets `step` be called soon; from any thread.
+    """
+
+    def __init__(self, core: ShareCore, settings: QueueSettings, wake: Callable[[], object]) -> None:
         self._core: Final = core
         self._settings: Final = settings
         self._retry: Final = None if settings.retry is None else Retry(settings.retry)
@@ -88,6 +93,11 @@ class QueueProcessor(ABC):
         self._number: Final = itertools.count()
         self._ends: Final[deque[tuple[Job, BaseException | None]]] = deque()
         """Handlers that have ended, with what they raised."""
+        self._told: Final[deque[Callable[[], None]]] = deque()
+        """What the sender of dead letters wants to be called."""
+        self._wake_soon: Final = wake
+        letters = settings.dead_letter
+        self._sender: Final = None if letters is None else Sender(letters.producer, self._tell_from_thread)
         self._hung: Final[set[Job]] = set()
         """Handlers that run although their end does not count; each still has its slot."""
         self._counts: Final = dict.fromkeys(("accepted", "released", "rejected", "renewed", "lost"), 0)
@@ -105,6 +115,8 @@ class QueueProcessor(ABC):
 
     def end(self) -> None:
         """Give back to poll()."""
+        if self._sender is not None:
+            self._sender.close()
         self._core.end_processing()
 
     # --- for the two kinds
@@ -124,6 +136,8 @@ class QueueProcessor(ABC):
             Kip848Error: a broker refused what no retry cures.
         """
         self._core.tell_outcomes()
+        while self._told:
+            self._told.popleft()()
         while self._ends:
             self.ended(*self._ends.popleft())
         now_ms = self._core.clock.now_ms()
@@ -276,19 +290,20 @@ class QueueProcessor(ABC):
                 self._core.log_failure(job.message, failure, attempt=job.attempt, again=False)
             self._finish(job, AcknowledgeType.RELEASE if failure else AcknowledgeType.ACCEPT)
 
-        sent = letters.send(
+        letter = letters.letter(
             cast("Message", job.message),  # it has the methods that are used
             error,
             original=(job.held.record.key, job.held.record.value),
             attempts=job.attempt,
-            on_end=delivered,
         )
-        if not sent:  # the producer's queue is full
-            self._finish(job, AcknowledgeType.RELEASE)
+        assert self._sender is not None
+        self._sender.send([letter], delivered)
+
+    def _tell_from_thread(self, function: Callable[[], None]) -> None:
+        self._told.append(function)
+        self._wake_soon()
 
     def _next_s(self, now_ms: int) -> float:
-        if self._settings.dead_letter is not None:
-            self._settings.dead_letter.serve()
         due = [self._retries[0][0]] if self._retries and self._busy < self._settings.concurrency else []
         lock_ms = self._core.lock_ms
         if lock_ms and self._jobs:
@@ -297,8 +312,7 @@ class QueueProcessor(ABC):
         running = [job.began_ms for job in self._jobs.values() if job.running]
         if limit_s is not None and running:
             due.append(min(running) + int(limit_s * 1000))
-        wait_s = max(0.0, (min(due) - now_ms) / 1000) if due else 1.0
-        return min(wait_s, _LOOK_S if self._settings.dead_letter is not None else 1.0)
+        return min(max(0.0, (min(due) - now_ms) / 1000), 1.0) if due else 1.0
 
 
 _COUNTED: Final = {
@@ -324,7 +338,7 @@ class ThreadQueueProcessor(QueueProcessor):
         settings: QueueSettings,
         executor: Executor | None = None,
     ) -> None:
-        super().__init__(core, settings)
+        super().__init__(core, settings, changes.changed)
         self._changes: Final = changes
         self._handler: Final = handler
         self._own: Final = executor is None

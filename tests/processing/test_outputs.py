@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from kip848_client import AsyncConsumer, Consumer, HandlerOutputs, ProcessingFailure
-from kip848_client.consumer.processing.outputs import OutputSender
+from kip848_client.consumer.processing.sender import Sender
 from kip848_client.errors import ArgumentTypeError, ConfigError, IllegalStateError, ProcessingError
 from kip848_client.testing import EmbeddedBroker
 from tests.processing.harness import P, Played
@@ -29,6 +29,8 @@ class FakeProducer:
         self.room = room
         self.sent: list[tuple[Any, Callable[[Any, Any], None]]] = []
         self._reports: list[Callable[[], None]] = []
+        self.raises: Exception | None = None
+        """Out of the next poll()."""
         self._lock = threading.Lock()
 
     def produce(self, topic: str, value: Any = None, *, on_delivery: Callable[[Any, Any], None], **_: Any) -> None:
@@ -39,6 +41,9 @@ class FakeProducer:
 
     def poll(self, timeout: float) -> int:
         with self._lock:
+            error, self.raises = self.raises, None
+            if error is not None:
+                raise error
             reports, self._reports = self._reports, []
         for report in reports:
             report()
@@ -150,7 +155,7 @@ def test_what_has_no_room_in_the_producer_is_sent_in_order_as_room_comes() -> No
         with guard:
             look()
 
-    sender = OutputSender(producer, tell)
+    sender = Sender(producer, tell)
     with guard:
         for number in range(3):
             records = [{"topic": "t", "value": value} for value in (2 * number, 2 * number + 1)]
@@ -239,6 +244,38 @@ def test_a_refused_output_ends_process_as_a_handler_that_raised(
     assert kip848_broker.groups.committed("g").get(("orders", 0), 0) == 0
 
 
+@pytest.mark.parametrize("way", [_in_threads, _in_tasks])
+def test_what_a_callback_of_the_producer_raises_ends_process(
+    kip848_broker: EmbeddedBroker, way: Callable[..., Callable[[], None]]
+) -> None:
+    """The thread that polls would end with it, and process() would wait for acknowledgements for ever."""
+    _filled(kip848_broker, 2)
+    producer = FakeProducer()
+    raised: list[BaseException] = []
+
+    def handle(message: Any, outputs: HandlerOutputs) -> None:
+        outputs.produce("totals", message.value())
+
+    def run() -> None:
+        try:
+            way(kip848_broker, handle, outputs=producer)()
+        except ValueError as error:
+            raised.append(error)
+
+    running = threading.Thread(target=run)
+    running.start()
+    wait_until(lambda: len(producer.sent) == 2)
+    producer.raises = NO
+    wait_until(lambda: producer.raises is None)
+    for _ in range(2):
+        producer.acknowledge()
+    running.join(TIMEOUT_S)
+
+    assert raised == [NO]
+    assert kip848_broker.groups.committed("g")["orders", 0] == 2, "what is acknowledged before the end is done"
+    wait_until(lambda: all(thread.name != "kip848-sender" for thread in threading.enumerate()))
+
+
 def test_nothing_is_produced_by_a_call_that_raised(kip848_broker: EmbeddedBroker) -> None:
     """Half of its outputs would be there twice after the next attempt."""
     _filled(kip848_broker, 1)
@@ -278,7 +315,7 @@ def test_arguments_that_do_not_go_together_are_refused(kip848_broker: EmbeddedBr
     producer = FakeProducer()
     with Consumer(_conf(kip848_broker)) as consumer:
         consumer.subscribe(["orders"])
-        with pytest.raises(ArgumentTypeError, match="outputs='totals': give a confluent_kafka"):
+        with pytest.raises(ArgumentTypeError, match="outputs='totals' is not a producer; give a confluent_kafka"):
             consumer.process(lambda message, outputs: None, outputs="totals")  # type: ignore[arg-type]
         with pytest.raises(ConfigError, match="outputs= and transactional= are both given"):
             consumer.process(lambda message, tx: None, outputs=producer, transactional=producer)  # type: ignore[arg-type]
@@ -291,8 +328,8 @@ def test_an_event_loop_that_has_ended_is_told_nothing() -> None:
     producer = FakeProducer()
     ended: list[object] = []
 
-    async def send() -> OutputSender:
-        sender = OutputSender(producer, asyncio.get_running_loop().call_soon_threadsafe)
+    async def send() -> Sender:
+        sender = Sender(producer, asyncio.get_running_loop().call_soon_threadsafe)
         sender.send([{"topic": "t"}], ended.append)
         return sender
 

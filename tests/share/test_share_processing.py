@@ -10,9 +10,11 @@ from typing import Any, Self
 import anyio
 import pytest
 import tenacity
+from confluent_kafka import Producer
 
 from kip848_client import (
     AsyncShareConsumer,
+    DeadLetters,
     EmbeddedBroker,
     IllegalStateError,
     Reject,
@@ -152,6 +154,23 @@ def test_a_rejected_record_is_not_delivered_again(
     with Running(broker, handle, backend="threads", reject=reject):
         broker.shares.wait_for("g", all_done)
     assert counts == [1]
+
+
+@pytest.mark.parametrize("backend", ["threads", "asyncio", "trio"])
+def test_a_rejected_record_is_done_once_its_dead_letter_is_acknowledged(broker: EmbeddedBroker, backend: str) -> None:
+    """It would be in neither place, or come again for ever."""
+    broker.topics.create("mails-dead")
+    broker.produce_many("mails", [str(number) for number in range(20)])
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+
+    def handle(message: Any) -> None:
+        raise Reject(message.value().decode())
+
+    with Running(broker, handle, backend=backend, dead_letter=DeadLetters(producer, "mails-dead")) as running:
+        broker.shares.wait_for("g", all_done)
+    letters = [(letter.value, dict(letter.headers)["kip848.error"]) for letter in broker.records("mails-dead")]
+    assert sorted(letters) == sorted((b"%d" % number, b"Reject: %d" % number) for number in range(20))
+    assert running.error is None
 
 
 @pytest.mark.parametrize("backend", ["threads", "asyncio"])

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 import time
-from collections.abc import Callable
 from typing import Any, Final
 
+from kip848_client.consumer.processing.sender import check_producer
 from kip848_client.consumer.records.data_plane import Message
-from kip848_client.errors import ArgumentTypeError, Kip848Error
+from kip848_client.errors import ArgumentTypeError
 from kip848_client.member.processing.tiers import Failed, without_own
 
 
@@ -28,34 +27,12 @@ class DeadLetters:
     """
 
     def __init__(self, producer: Any, topic: str) -> None:
-        check_producer(producer)
+        check_producer(producer, name="producer")
         name: object = topic
         if not (isinstance(name, str) and name.strip()):
             raise ArgumentTypeError(f"topic={topic!r}: give the name of the topic for dead letters")
         self.producer: Final = producer
         self.topic: Final = topic
-
-    def send(
-        self,
-        message: Message,
-        error: BaseException,
-        *,
-        original: tuple[Any, Any] | None,
-        attempts: int,
-        on_end: Callable[[Exception | None], object],
-    ) -> bool:
-        """Produce one letter; *on_end* is called from `serve`, with what went wrong.
-
-        Args:
-            original: key and value before a deserializer opened them; None if none did.
-            attempts: how often the handler was called.
-
-        Returns:
-            False if the producer's queue is full: the letter is to be sent again later.
-        """
-
-        letter = self.letter(message, error, original=original, attempts=attempts)
-        return produce(self.producer, letter, what="the dead letter was not written", on_end=on_end)
 
     def letter(
         self,
@@ -76,10 +53,6 @@ class DeadLetters:
         failed = failed_now(message, error, attempts=attempts, group=group, retries=retries)
         return letter_of(message, failed, topic=self.topic, original=original)
 
-    def serve(self) -> None:
-        """Let the producer report what was delivered; returns at once."""
-        self.producer.poll(0)
-
 
 def describe(error: BaseException) -> str:
     """Type and text of what the application raised, also if that cannot say what it is."""
@@ -88,43 +61,6 @@ def describe(error: BaseException) -> str:
     except Exception:  # noqa: BLE001  its __str__ is the application's, too
         text = "its text cannot be read"
     return f"{type(error).__name__}: {text}"
-
-
-def check_producer(producer: Any) -> None:
-    """Check that it is a producer that never waits.
-
-    Raises:
-        ArgumentTypeError: *producer* cannot produce, or is asynchronous.
-    """
-    method = getattr(producer, "produce", None)
-    if not callable(method) or not callable(getattr(producer, "poll", None)):
-        raise ArgumentTypeError(f"{producer!r} is not a producer; give a confluent_kafka.Producer")
-    if inspect.iscoroutinefunction(method):
-        raise ArgumentTypeError(
-            f"{type(producer).__name__} cannot write headers; give a confluent_kafka.Producer, which never waits"
-        )
-
-
-def produce(producer: Any, record: dict[str, Any], *, what: str, on_end: Callable[[Exception | None], object]) -> bool:
-    """Produce one record; *on_end* is called from the producer's ``poll``, with what went wrong.
-
-    Args:
-        what: begins the text of that error.
-
-    Returns:
-        False if the producer's queue is full: it is to be sent again later.
-    """
-
-    def delivered(failure: Any, _: object) -> None:
-        on_end(None if failure is None else Kip848Error(f"{what}: {failure}"))
-
-    try:
-        producer.produce(**record, on_delivery=delivered)
-    except BufferError:
-        return False
-    except Exception as failure:  # noqa: BLE001  it is closed, or the record is too large
-        on_end(failure)
-    return True
 
 
 def failed_now(

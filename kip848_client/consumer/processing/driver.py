@@ -6,9 +6,7 @@ import logging
 import math
 import time
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -17,11 +15,12 @@ from kip848_client.common.callables import WrongHandlerError, check_finished, ch
 from kip848_client.common.error_codes import ErrorCode
 from kip848_client.common.logs import LogEvent, log_event
 from kip848_client.common.model import NamedPartition, OffsetAndMetadata
-from kip848_client.consumer.processing.dead_letters import DeadLetters, describe, failed_now, produce
+from kip848_client.consumer.processing.dead_letters import DeadLetters, describe, failed_now
 from kip848_client.consumer.processing.handler_telemetry import HandlerTelemetry, age_s
-from kip848_client.consumer.processing.outputs import HandlerOutputs, OutputSender, check_producer
+from kip848_client.consumer.processing.outputs import HandlerOutputs
 from kip848_client.consumer.processing.retries import Retry
 from kip848_client.consumer.processing.retry_topics import RetryTopics, as_it_was
+from kip848_client.consumer.processing.sender import Sender, check_producer
 from kip848_client.consumer.processing.slices import (
     HandlerTransaction,
     OutputRefusedError,
@@ -35,6 +34,7 @@ from kip848_client.errors import (
     ConfigError,
     GroupAuthorizationError,
     HandlerDiedError,
+    Kip848Error,
     MaxPollExceededError,
     ProcessingError,
     TopicAuthorizationError,
@@ -129,12 +129,8 @@ class Driver(ABC):
         self._sent_later_ms = 0
         """When a record was written to a retry topic last."""
         self._turnstile: Final = None if self._later is None else Turnstile(self._later.tiers, group_id)
-        self._letters_open = 0
-        self._unsent: Final[deque[Callable[[], bool]]] = deque()
-        """Letters for which the producer's queue had no room."""
-        self._sender: Final = (
-            None if settings.outputs is None else OutputSender(settings.outputs, self._tell_from_thread)
-        )
+        self._senders: Final[dict[int, Sender]] = {}
+        """By id() of their producers."""
         self.writer: Final = None if settings.transactional is None else SliceWriter(settings.transactional)
         self._aborts = 0
         self._limit_told: int | None = None
@@ -162,12 +158,10 @@ class Driver(ABC):
         """`error` was set: leave the reading loop."""
 
     @abstractmethod
-    def _hand_in(self, function: Callable[[], None]) -> None:
-        """Call *function* where the driver may be used; it comes from a thread of a producer's user."""
-
-    @abstractmethod
     def _tell_from_thread(self, function: Callable[[], None]) -> None:
-        """Call *function* soon where the driver may be used, and do what follows; it comes from a thread of ours.
+        """Call *function* soon where the driver may be used, and do what follows; from a thread of a `Sender`.
+
+        What it raises ends processing.
 
         Raises:
             RuntimeError: the event loop has ended.
@@ -252,7 +246,7 @@ class Driver(ABC):
         elif given_up and not work.timed_out:
             self.core.ended(work, now)
         elif error is None and not given_up:
-            if self._sender is not None and work.outputs:
+            if work.outputs and self.writer is None:
                 self._send_outputs(work)
             elif self.core.succeeded(work, now):
                 self.telemetry.done(work)
@@ -262,7 +256,6 @@ class Driver(ABC):
 
     def _send_outputs(self, work: Work) -> None:
         """The handler returned: its records are done once all that it has produced is acknowledged."""
-        assert self._sender is not None
         records, work.outputs = work.outputs, None
         if not self.core.produced(work, now_ms()):
             return
@@ -274,14 +267,21 @@ class Driver(ABC):
                 self.telemetry.done(work)
             self.perform()
 
-        self._sender.send(records, ended)
+        self._sender_of(self.settings.outputs).send(records, ended)
+
+    def _sender_of(self, producer: Any) -> Sender:
+        sender = self._senders.get(id(producer))
+        if sender is None:
+            sender = self._senders[id(producer)] = Sender(producer, self._tell_from_thread)
+        return sender
+
+    def close_senders(self) -> None:
+        """Processing has ended: what is acknowledged later counts for nothing."""
+        for sender in self._senders.values():
+            sender.close()
 
     def tick(self) -> None:
         """Do what is due."""
-        if self._letters_open:
-            for producer in self._producers:
-                producer.poll(0)
-            self._send_letters()
         self.telemetry.look()
         self.core.tick(now_ms())
         self.perform()
@@ -289,8 +289,6 @@ class Driver(ABC):
     def wait_s(self, longest_s: float) -> float:
         """How long nothing is due."""
         due_ms = self.core.next_due_ms()
-        if self._letters_open:
-            longest_s = min(longest_s, 0.01)
         return longest_s if due_ms is None else max(0.0, min(longest_s, (due_ms - now_ms()) / 1000))
 
     def assigned(self, committed: Iterable[TopicPartition]) -> None:
@@ -370,7 +368,7 @@ class Driver(ABC):
                             continue
                         if self.writer is not None:
                             work.outputs = HandlerTransaction()
-                        elif self._sender is not None:
+                        elif self.settings.outputs is not None:
                             work.outputs = HandlerOutputs()
                         self._call(work)
                     case Cancel(work):
@@ -575,43 +573,26 @@ class Driver(ABC):
         If one is refused, processing stops.
         """
         tier = self._tier_after(work, error)
-        later = tier is not None
+        later, records = tier is not None, self._sent_away(work, error, tier)
         if self.writer is not None:
-            work.outputs = _WrittenLetters(self._sent_away(work, error, tier))
+            work.outputs = _WrittenLetters(records)
             self.telemetry.done(work)
             self.core.buried(work, now_ms(), later=later)
             return
-        letters = _Letters(len(work.items))
-        self._letters_open += 1
 
         def ended(failure: Exception | None) -> None:
-            if letters.ended:
-                return
-            letters.left -= 1
             if failure is not None:
-                self._fail(work, failure)
-            elif not letters.left:
+                what = "the record" if later else "the dead letter"
+                refused = Kip848Error(f"{what} was not written to {records[0]['topic']}: {failure}")
+                refused.__cause__ = failure
+                self._fail(work, refused)
+            elif self.core.knows(work):
                 self._sent_later_ms = now_ms() if later else self._sent_later_ms
                 self.telemetry.done(work)
                 self.core.buried(work, now_ms(), later=later)
-            letters.ended = failure is not None or not letters.left
-            if letters.ended:
-                self._letters_open -= 1
-                self.perform()
+            self.perform()
 
-        def send(record: dict[str, Any]) -> bool:
-            if not self.core.knows(work):
-                ended(None)
-                return True
-            return produce(
-                self._producer_of(later=later),
-                record,
-                what=f"it was not written to {record['topic']}" if later else "the dead letter was not written",
-                on_end=lambda failure: self._hand_in(lambda: ended(failure)),
-            )
-
-        self._unsent.extend(partial(send, record) for record in self._sent_away(work, error, tier))
-        self._send_letters()
+        self._sender_of(self._producer_of(later=later)).send(records, ended)
 
     def _sent_away(self, work: Work, error: BaseException, tier: int | None) -> Sequence[dict[str, Any]]:
         """What takes the place of the failed records of a work, in a retry topic or the dead letters."""
@@ -637,18 +618,6 @@ class Driver(ABC):
             return self._later.producer
         assert self._letters is not None
         return self._letters.producer
-
-    @property
-    def _producers(self) -> Collection[Any]:
-        parts = (self._later, self._letters)
-        return [part.producer for part in parts if part is not None and part.producer is not None]
-
-    def _send_letters(self) -> None:
-        while self._unsent:
-            send = self._unsent.popleft()  # before it is called: what it ends may send others
-            if not send():
-                self._unsent.appendleft(send)
-                return
 
     # --- transactions
 
@@ -794,14 +763,6 @@ def _lasts(error: Exception) -> bool:
 
 class _WrittenLetters(list[dict[str, Any]]):
     """Dead letters in place of what a handler produced."""
-
-
-class _Letters:
-    """The dead letters of one work."""
-
-    def __init__(self, count: int) -> None:
-        self.left = count
-        self.ended = False
 
 
 def _place(work: Work) -> str:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
-from kip848_client.consumer.processing.dead_letters import check_producer, letter_of
+from kip848_client.consumer.processing.dead_letters import letter_of
 from kip848_client.consumer.processing.record_copy import RecordCopy
+from kip848_client.consumer.processing.sender import check_producer
 from kip848_client.consumer.records.topic_check import check_topics
 from kip848_client.errors import ArgumentTypeError, ConfigError
 from kip848_client.member.processing.tiers import Failed, Tiers, without_own
@@ -83,7 +84,7 @@ class RetryTopics:
         if partitions is not None and (isinstance(partitions, bool) or partitions < 1):
             raise ConfigError(f"partitions={partitions!r}: give how many the topics get, or None if they exist")
         if producer is not None:
-            check_producer(producer)
+            check_producer(producer, name="producer")
         self._tiers: Final = Tiers(name=name, delays_ms=[_delay_ms(each) for each in delays])
         self._errors: Final = classes
         self._partitions: Final = partitions

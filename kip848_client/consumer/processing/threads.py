@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future
 from contextvars import copy_context
@@ -82,7 +81,6 @@ class ThreadProcessor(Driver):
             _check_can_be_sent(handler)
         self._lock: Final = threading.RLock()
         self._moved: Final = threading.Condition(self._lock)
-        self._handed_in: Final[deque[Callable[[], None]]] = deque()
         self._commit_due_s = time.monotonic() + self._access.commit_interval_s
         self._commit_open = False
         self._renew_wanted = False
@@ -107,6 +105,7 @@ class ThreadProcessor(Driver):
                 try:
                     self._finish()
                 finally:
+                    self.close_senders()
                     self._pool.close(kill=self.core.occupied)
         if self.outcome is not None:
             raise self.outcome
@@ -147,8 +146,6 @@ class ThreadProcessor(Driver):
         """Do what handlers and time have brought: resume, commit, time-outs."""
         self._renew_pool()
         with self._lock:
-            while self._handed_in:
-                self._handed_in.popleft()()
             self.tick()
         self._pause()
         with self._lock:
@@ -296,8 +293,6 @@ class ThreadProcessor(Driver):
                     return
                 if not batch:
                     self._moved.wait(min(left_s, self.wait_s(slice_s)))
-                while self._handed_in:
-                    self._handed_in.popleft()()
                 self.tick()
             if revoking:
                 self._pause()
@@ -435,9 +430,6 @@ class ThreadProcessor(Driver):
     def _stopped(self) -> None:
         self._over = True
         self._access.wake()
-
-    def _hand_in(self, function: Callable[[], None]) -> None:
-        self._handed_in.append(function)
 
     def _tell_from_thread(self, function: Callable[[], None]) -> None:
         with self._moved:
