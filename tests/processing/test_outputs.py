@@ -276,6 +276,20 @@ def test_what_a_callback_of_the_producer_raises_ends_process(
     wait_until(lambda: all(thread.name != "kip848-sender" for thread in threading.enumerate()))
 
 
+def test_the_end_names_what_the_handler_raised_and_what_the_callback_did(kip848_broker: EmbeddedBroker) -> None:
+    """An exception of `on_failure` that is told as the handler's is looked for in the wrong place."""
+    _filled(kip848_broker, 1)
+
+    def handle(_: Any) -> None:
+        raise KeyError("customer")
+
+    def tell(_: ProcessingFailure) -> None:
+        raise NO
+
+    with pytest.raises(ProcessingError, match="KeyError: 'customer', and retry= or on_failure= raised: ValueError"):
+        _in_threads(kip848_broker, handle, on_failure=tell)()
+
+
 def test_nothing_is_produced_by_a_call_that_raised(kip848_broker: EmbeddedBroker) -> None:
     """Half of its outputs would be there twice after the next attempt."""
     _filled(kip848_broker, 1)
@@ -317,6 +331,10 @@ def test_arguments_that_do_not_go_together_are_refused(kip848_broker: EmbeddedBr
         consumer.subscribe(["orders"])
         with pytest.raises(ArgumentTypeError, match="outputs='totals' is not a producer; give a confluent_kafka"):
             consumer.process(lambda message, outputs: None, outputs="totals")  # type: ignore[arg-type]
+        with pytest.raises(ArgumentTypeError, match=r"on_failure=\[\]: give a function"):
+            consumer.process(lambda message: None, on_failure=[])  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match="on_failure is called with"):
+            consumer.process(lambda message: None, on_failure=lambda record, error: None)  # type: ignore[arg-type,misc]
         with pytest.raises(ConfigError, match="outputs= and transactional= are both given"):
             consumer.process(lambda message, tx: None, outputs=producer, transactional=producer)  # type: ignore[arg-type]
         with pytest.raises(ConfigError, match="handler is called with"):

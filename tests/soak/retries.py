@@ -1,9 +1,10 @@
 """``python -m tests.soak.retries``: an API that is down for a while, on a real Kafka, with processes that are killed.
 
-Some processes handle orders with `AsyncConsumer.process()` and retry topics. The API refuses a part of the orders until
-its outage is over, so that these wait in the tiers; others are handled meanwhile. Processes get SIGKILL. At the end
-every order must have been done or be in the dead letters. An order may have been done twice only if a process was
-killed, and with it the commit. Prints the figures.
+Some processes handle orders with `AsyncConsumer.process()`, retry topics and outputs: each order that is done has an
+invoice. The API refuses a part of the orders until its outage is over, so that these wait in the tiers; others are
+handled meanwhile. Processes get SIGKILL. At the end every order must have its invoice or be in the dead letters: a
+commit before the acknowledgement would lose some. An order may have been done twice only if a process was killed, and
+with it the commit. Prints the figures.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any, Final
 
 import anyio
 import confluent_kafka
 
-from kip848_client import AsyncConsumer, DeadLetters, RetryTopics, processing_attempt
+from kip848_client import AsyncConsumer, DeadLetters, EmbeddedBroker, HandlerOutputs, RetryTopics, processing_attempt
 from kip848_client.member.processing.tiers import read_failed
 from tests.interop.kafka_broker import KafkaBroker
 
@@ -35,6 +36,7 @@ kit: Any = importlib.import_module("confluent_kafka.admin")  # its stubs do not 
 REPOSITORY: Final = Path(__file__).parents[2]
 TOPIC: Final = "orders"
 DEAD: Final = "orders-dead"
+INVOICES: Final = "invoices"
 GROUP: Final = "soak-retries"
 QUIET_S: Final = 90
 
@@ -59,17 +61,22 @@ def work(options: argparse.Namespace) -> None:
                         consumer.hand_over()
                         return
 
-            async def handle(message: Any) -> None:
+            async def handle(message: Any, outputs: HandlerOutputs) -> None:
                 await anyio.sleep(options.order_s)
                 number = int(message.value() or b"")
                 if number % 1_000 == 7 or (number % 100 == 5 and time.time() < options.down_until):
                     raise ConnectionRefusedError(f"order {number}")
                 line = f"{time.time():.4f} {number} {processing_attempt().number} {message.topic()}\n"
                 os.write(ledger, line.encode())
+                outputs.produce(INVOICES, message.value(), message.key())
 
             tasks.start_soon(stop)
             await consumer.process(
-                handle, concurrency=options.concurrency, retry_later=retries, dead_letter=DeadLetters(producer, DEAD)
+                handle,
+                concurrency=options.concurrency,
+                retry_later=retries,
+                dead_letter=DeadLetters(producer, DEAD),
+                outputs=producer,
             )
             tasks.cancel_scope.cancel()
 
@@ -121,24 +128,27 @@ class Fleet:
         return found
 
 
-def letters(servers: str) -> dict[int, int]:
-    """Order -> the attempts that its dead letter names."""
-    found: dict[int, int] = {}
-    conf = {"bootstrap.servers": servers, "group.id": "auditor", "auto.offset.reset": "earliest"}
-    consumer = confluent_kafka.Consumer({**conf, "enable.partition.eof": True})
-    consumer.assign([confluent_kafka.TopicPartition(DEAD, 0, 0)])
-    while (message := consumer.poll(10)) is not None and message.error() is None:
-        failed = read_failed(message.headers())
-        assert failed is not None
-        found[int(message.value() or b"")] = failed.attempts
-    consumer.close()
-    return found
+class Follower:
+    """Reads what is in a topic, and goes on there."""
+
+    def __init__(self, servers: str, topic: str, partitions: int) -> None:
+        self._consumer: Final = confluent_kafka.Consumer({"bootstrap.servers": servers, "group.id": "auditor"})
+        self._consumer.assign([confluent_kafka.TopicPartition(topic, each, 0) for each in range(partitions)])
+        self.orders: Final[Counter[int]] = Counter()
+        self.messages: Final[list[Any]] = []
+
+    def read(self, wait_s: float = 0.0) -> Counter[int]:
+        """How often each order is there, after a wait for more."""
+        while found := self._consumer.consume(1_000, wait_s):
+            self.messages.extend(found)
+            self.orders.update(int(message.value() or b"") for message in found if message.error() is None)
+        return self.orders
 
 
 def play(servers: str, options: argparse.Namespace) -> bool:
     """One run; whether all went well."""
     admin = kit.AdminClient({"bootstrap.servers": servers})
-    topics = [kit.NewTopic(TOPIC, options.partitions, 1), kit.NewTopic(DEAD, 1, 1)]
+    topics = [kit.NewTopic(TOPIC, options.partitions, 1), kit.NewTopic(DEAD, 1, 1), kit.NewTopic(INVOICES, 3, 1)]
     for future in admin.create_topics(topics).values():
         future.result(30)
     producer = confluent_kafka.Producer({"bootstrap.servers": servers, "linger.ms": 5})
@@ -146,6 +156,7 @@ def play(servers: str, options: argparse.Namespace) -> bool:
         producer.produce(TOPIC, str(number), key=str(number % 500))
         producer.poll(0)
     assert producer.flush(60) == 0
+    dead, invoices = Follower(servers, DEAD, 1), Follower(servers, INVOICES, 3)
     rng = random.Random(options.seed)
     began_s = time.time()
     with tempfile.TemporaryDirectory() as folder:
@@ -163,7 +174,7 @@ def play(servers: str, options: argparse.Namespace) -> bool:
             count = len(done)
             if count > last:
                 last, last_s = count, time.monotonic()
-            over = len(done.keys() | letters(servers).keys()) == options.orders
+            over = len(invoices.read().keys() | dead.read().keys()) == options.orders
             if (over and not kills) or time.monotonic() - last_s > QUIET_S + options.down_s:
                 break
             while kills and time.time() - began_s >= kills[0]:
@@ -172,15 +183,26 @@ def play(servers: str, options: argparse.Namespace) -> bool:
             time.sleep(0.2)
         took_s = time.time() - began_s
         codes = fleet.end()
-        return report(fleet, options, dead=letters(servers), others_s=others_s, took_s=took_s, codes=codes)
+        invoices.read(5.0)
+        dead.read(5.0)
+        return report(fleet, options, invoices, dead, others_s=others_s, took_s=took_s, codes=codes)
 
 
 def report(
-    fleet: Fleet, options: argparse.Namespace, *, dead: dict[int, int], others_s: float, took_s: float, codes: list[int]
+    fleet: Fleet,
+    options: argparse.Namespace,
+    invoices: Follower,
+    letters: Follower,
+    *,
+    others_s: float,
+    took_s: float,
+    codes: list[int],
 ) -> bool:
-    """Print what came of it; whether every order was done or is in the dead letters."""
-    done = fleet.done()
+    """Print what came of it; whether every order has its invoice or is in the dead letters."""
+    done, dead = fleet.done(), letters.orders
+    assert all(read_failed(message.headers()) is not None for message in letters.messages), "its headers say why"
     missing = [number for number in range(options.orders) if number not in done and number not in dead]
+    without = [number for number in range(options.orders) if number not in invoices.orders and number not in dead]
     twice = [number for number, found in done.items() if len(found) > 1]
     print(
         json.dumps(
@@ -193,6 +215,9 @@ def report(
                 "missing": len(missing),
                 "done twice": len(twice),
                 "done and dead": len(done.keys() & dead.keys()),
+                "invoices": invoices.orders.total(),
+                "without an invoice": len(without),
+                "with two or more": sum(1 for count in invoices.orders.values() if count > 1),
                 "waited in a tier": sum(1 for found in done.values() if found[-1][1] > 1),
                 "the others were done after, s": round(others_s, 1),
                 "all after, s": round(took_s, 1),
@@ -200,7 +225,9 @@ def report(
             }
         )
     )
-    return not missing and not any(codes) and (fleet.killed > 0 or not twice)
+    twice += [number for number, count in invoices.orders.items() if count > 1]
+    clean = all(code in {0, -signal.SIGTERM} for code in codes)  # the signal may come before a process has begun
+    return not missing and not without and clean and (fleet.killed > 0 or not twice)
 
 
 def main() -> int:
@@ -216,6 +243,7 @@ def main() -> int:
     parser.add_argument("--delays", nargs="+", default=["1s", "5s", "20s", "60s"])
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--servers", help="of a Kafka that runs; else one is started")
+    parser.add_argument("--embedded", action="store_true", help="use the embedded broker")
     parser.add_argument("--work", metavar="SERVERS", help="be one process")
     parser.add_argument("--down-until", type=float, default=0.0)
     parser.add_argument("--ledger")
@@ -225,6 +253,9 @@ def main() -> int:
         return 0
     if options.servers:
         return 0 if play(options.servers, options) else 1
+    if options.embedded:
+        with EmbeddedBroker() as broker:
+            return 0 if play(broker.bootstrap_servers, options) else 1
     with KafkaBroker() as kafka:
         return 0 if play(kafka.bootstrap_servers, options) else 1
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from kip848_client.common.callables import WrongHandlerError, check_finished, check_not_async
+from kip848_client.common.callables import WrongHandlerError, check_finished, check_not_async, check_takes
 from kip848_client.common.error_codes import ErrorCode
 from kip848_client.common.logs import LogEvent, log_event
 from kip848_client.common.model import NamedPartition, OffsetAndMetadata
@@ -34,7 +34,6 @@ from kip848_client.errors import (
     ConfigError,
     GroupAuthorizationError,
     HandlerDiedError,
-    Kip848Error,
     MaxPollExceededError,
     ProcessingError,
     TopicAuthorizationError,
@@ -111,7 +110,10 @@ class Driver(ABC):
         if settings.outputs is not None:
             check_producer(settings.outputs, name="outputs")
         if settings.on_failure is not None:
+            if not callable(settings.on_failure):
+                raise ArgumentTypeError(f"on_failure={settings.on_failure!r}: give a function")
             check_not_async(settings.on_failure, name="on_failure", instead="give a function that is not asynchronous")
+            check_takes(settings.on_failure, "failure", name="on_failure")
         self.telemetry: Final = HandlerTelemetry(client_id=client_id, group_id=group_id)
         self.settings: Final = settings
         self.core: Final = Processing(settings.limits(cancellable=cancellable, renewable=renewable))
@@ -470,7 +472,7 @@ class Driver(ABC):
             then, delay_s = self._then(work, error)
             self._tell_failure(work, then, delay_s)
         except Exception as wrong:  # noqa: BLE001  the user's condition, wait or callback
-            self._fail(work, wrong)
+            self._fail(work, wrong, what=f" with {describe(work.last_error)}, and retry= or on_failure= raised")
             return
         match then:
             case "retry":
@@ -550,12 +552,17 @@ class Driver(ABC):
             return False
         return True
 
-    def _fail(self, work: Work, error: BaseException) -> None:
+    def _fail(self, work: Work, error: BaseException, *, what: str = "") -> None:
+        """End because of *error*.
+
+        Args:
+            what: has failed after the handler, if that is not the cause.
+        """
         number = work.told.number
         attempts = "" if number == 1 else f" after {number} attempts"
         if not self.core.knows(work):
             return  # its partition belongs to another member, which begins with it
-        self._stop_at(work, error, f"the handler failed for {_place(work)}{attempts}")
+        self._stop_at(work, error, f"the handler failed for {_place(work)}{attempts}{what}")
         self.core.give_up(work, now_ms())
 
     def _stop_at(self, work: Work, error: BaseException, what: str) -> None:
@@ -582,10 +589,8 @@ class Driver(ABC):
 
         def ended(failure: Exception | None) -> None:
             if failure is not None:
-                what = "the record" if later else "the dead letter"
-                refused = Kip848Error(f"{what} was not written to {records[0]['topic']}: {failure}")
-                refused.__cause__ = failure
-                self._fail(work, refused)
+                what = f"its {'record' if later else 'dead letter'} was not written to {records[0]['topic']}"
+                self._fail(work, failure, what=f" with {describe(error)}, and {what}")
             elif self.core.knows(work):
                 self._sent_later_ms = now_ms() if later else self._sent_later_ms
                 self.telemetry.done(work)
