@@ -226,6 +226,18 @@ def test_exactly_once_in_parallel(kip848_broker: EmbeddedBroker) -> None:
     assert list(kip848_broker.groups.committed("invoicing").values()) == [2]
 
 
+def test_outputs_are_written_before_the_commit(kip848_broker: EmbeddedBroker) -> None:
+    """Each order has its total, and all are committed when the program has ended."""
+    kip848_broker.topics.create("orders", partitions=1)
+    kip848_broker.topics.create("totals", partitions=1)
+    produce(kip848_broker, "orders", ("a", "3 4"), ("b", "5"))
+    with example("outputs.py", kip848_broker, "orders", "totals") as process:
+        kip848_broker.wait_for_records("totals", 2, timeout_s=TIMEOUT_S)
+        assert interrupt(process) == ""
+    assert sorted(map(str, records(kip848_broker, "totals"))) == ["b'5'", "b'7'"]
+    assert committed_offset(kip848_broker, "totals", "orders") == 2
+
+
 def test_custom_assignor(kip848_broker: EmbeddedBroker) -> None:
     """Two processes of different size share in proportion, and a reader sees it without a second look."""
     kip848_broker.topics.create("orders", partitions=8)
