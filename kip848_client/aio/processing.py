@@ -370,8 +370,7 @@ class TaskProcessor(Driver):
             await self._reach()
             await self._commit(self.core.to_commit(names))
         self._commits_are_old()
-        self.core.forget(names, now_ms())
-        self.perform()
+        self.forget(names)
 
     async def _on_lost(self, names: Sequence[NamedPartition]) -> None:
         self._commits_are_old()

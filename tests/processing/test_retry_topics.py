@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -289,6 +289,27 @@ def test_one_process_writes_and_another_reads(kip848_broker: EmbeddedBroker) -> 
         with _running(Consumer, conf, reads.topics, lambda one: seen.append(one.offset()), retry_later=reads):
             wait_until(lambda: seen)
     assert seen == [0]
+
+
+@pytest.mark.parametrize("kind", [Consumer, AsyncConsumer])
+def test_a_partition_that_waits_is_forgotten_when_it_moves(kip848_broker: EmbeddedBroker, kind: type) -> None:
+    """It would count as held here, and be read again from here if it came back."""
+    kip848_broker.topics.create("r-1", 2)
+    _put_into(kip848_broker, "r-1", 20, due_ms=_now_ms() + LONG_MS)
+
+    def held(consumer: Consumer[Any, Any]) -> int:
+        status = consumer.processing_status()
+        return 0 if status is None else status.held
+
+    def run() -> AbstractContextManager[Consumer[Any, Any]]:
+        retries = RetryTopics("r", ["2h"], producer=_producer(kip848_broker))
+        return _running(kind, _conf(kip848_broker), ["r-1"], lambda _: None, retry_later=retries)
+
+    with run() as first:
+        wait_until(lambda: held(first) == 2)
+        with run() as second:
+            wait_until(lambda: held(first) == 1)
+            wait_until(lambda: held(second) == 1)
 
 
 def test_the_application_cannot_resume_what_waits_by_mistake(kip848_broker: EmbeddedBroker) -> None:

@@ -304,8 +304,6 @@ class Driver(ABC):
                     logging.INFO, LogEvent.MARKS_IGNORED, group_id=self._group_id, partition=str(name), offset=offset
                 )
             self.core.assigned(name, offset if known else -1, done or ())
-            if self._turnstile is not None:
-                self._turnstile.forget([name])
 
     def commit_ended(self, offsets: Mapping[NamedPartition, OffsetAndMetadata], error: Exception | None) -> bool:
         """A commit of `Processing.to_commit` has ended. Whether another one should be made at once."""
@@ -344,10 +342,16 @@ class Driver(ABC):
         """What process() raises at its end: why it ends, or else why its last commits failed."""
         return self.error if self.error is not None else next(iter(self._uncommitted.values()), None)
 
-    def lost(self, names: Iterable[NamedPartition]) -> None:
+    def lost(self, names: Collection[NamedPartition]) -> None:
         """The partitions belong to others, without a commit."""
         for name in names:
             self._uncommitted.pop(name, None)
+        self.forget(names)
+
+    def forget(self, names: Collection[NamedPartition]) -> None:
+        """The partitions were given away, or lost."""
+        if self._turnstile is not None:  # it would have them read again from here once they come back
+            self._turnstile.forget(names)
         self.core.forget(names, now_ms())
         self.perform()
 

@@ -261,16 +261,12 @@ class ThreadProcessor(Driver):
                 offsets = self.core.to_commit(names)
             if offsets:
                 self._commit(offsets)
-        self._forget(names)
+        with self._lock:
+            self.forget(names)
 
     def _on_lost(self, names: Sequence[NamedPartition]) -> None:
         with self._lock:
             self.lost(names)
-
-    def _forget(self, names: Sequence[NamedPartition]) -> None:
-        with self._lock:
-            self.core.forget(names, now_ms())
-            self.perform()
 
     def _await_idle(
         self, names: Sequence[NamedPartition], limit_s: float, *, revoking: bool = False, told: bool = False
