@@ -170,6 +170,7 @@ def test_a_rejected_record_is_done_once_its_dead_letter_is_acknowledged(broker: 
         broker.shares.wait_for("g", all_done)
     letters = [(letter.value, dict(letter.headers)["kip848.error"]) for letter in broker.records("mails-dead")]
     assert sorted(letters) == sorted((b"%d" % number, b"Reject: %d" % number) for number in range(20))
+    wait_until(lambda: all(thread.name != "kip848-sender" for thread in threading.enumerate()))
     assert running.error is None
 
 

@@ -117,13 +117,15 @@ class Sender:
 
     def _poll(self) -> None:
         idle_since_s = time.monotonic()
-        while not self._closed:
+        while True:
             news = [self.look]
             try:
                 self._producer.poll(_POLL_S)
             except Exception as error:  # noqa: BLE001  of a callback of the application's, or the producer is closed
                 news.append(partial(_raise, error))
                 time.sleep(_POLL_S)
+            if self._closed:
+                break
             try:
                 for each in news if len(news) > 1 or self._reports or self._unsent else ():
                     self._tell(each)
