@@ -73,6 +73,6 @@ def _(patch: Patch) -> None:
     patch.setattr(ClassicPlan, "_adjusted", lambda _self, _member_id, partitions: frozenset(partitions))
 
 
-@known_bug("a static member takes what its former self had for all of it", "L1", scenario="classic", seed=340)
+@known_bug("a static member takes what its former self had for all of it", "L1", scenario="classic", seed=390)
 def _(patch: Patch) -> None:
     patch.setattr(ClassicProtocol, "_once_more", lambda *_: None)
