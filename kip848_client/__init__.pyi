@@ -45,6 +45,7 @@ from .errors import ProcessingError as ProcessingError
 from .errors import RequestTimeoutError as RequestTimeoutError
 from .member.core.events import LeaveMode as LeaveMode
 from .member.core.states import MemberState as MemberState
+from .member.processing.limits import Limits as Limits
 from .member.processing.work import ProcessingFailure as ProcessingFailure
 from .member.processing.work import ProcessingStatus as ProcessingStatus
 from .member.processing.work import RetryLater as RetryLater

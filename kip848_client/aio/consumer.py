@@ -59,6 +59,7 @@ from kip848_client.errors import IllegalStateError, RequestTimeoutError
 from kip848_client.journal import Journal
 from kip848_client.member.core.events import LeaveMode
 from kip848_client.member.core.states import MemberState
+from kip848_client.member.processing.limits import Limits
 from kip848_client.member.processing.settings import (
     BUFFER_BYTES,
     DRAIN_S,
@@ -377,6 +378,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
         | Callable[[list[Message[K_co, V_co]], HandlerTransaction], Awaitable[object]],
         *,
         concurrency: int = 10,
+        limits: Limits | None = None,
         order: Order = "key",
         retry: BaseRetrying | None = None,
         on_error: Literal["stop", "skip"] = "stop",
@@ -409,6 +411,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
         Args:
             handler: ``await handler(record)`` runs in a task; with *batch* ``await handler(records)``.
             concurrency: handlers that run at once.
+            limits: a `kip848_client.Limits`: calls a second, in all and of each key; what holds for single topics.
             order: ``"key"``, ``"partition"`` or ``"none"``.
             retry: a ``tenacity.Retrying`` object: which exceptions are tried again, how often, after which time. Other
                 lanes go on meanwhile. Its ``before``, ``after`` and ``before_sleep`` are called. None: never, but for
@@ -456,6 +459,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
         check_async(handler, name="handler", instead="a synchronous one is for Consumer.process")
         settings = ProcessSettings(
             concurrency=concurrency,
+            limits=limits,
             order=order,
             retry=retry,
             on_error=on_error,
@@ -481,6 +485,10 @@ class AsyncConsumer(Generic[K_co, V_co]):
     def processing_status(self) -> ProcessingStatus | None:
         """What ``process()`` has in hand; see `Consumer.processing_status`. Not awaited, because it never waits."""
         return self._consumer.processing_status()
+
+    def change_processing(self, *, concurrency: int | None = None, limits: Limits | None = None) -> None:
+        """Change what ``process()`` was given; see `Consumer.change_processing`. Not awaited: it never waits."""
+        self._consumer.change_processing(concurrency=concurrency, limits=limits)
 
     # --- offsets
 

@@ -23,6 +23,7 @@ from kip848_client.consumer.processing.access import ConsumerAccess
 from kip848_client.consumer.processing.driver import CANCELLED_GRACE_S, DRAIN_SLICE_S, LAST_TRANSACTIONS, Driver, now_ms
 from kip848_client.consumer.records.data_plane import Message
 from kip848_client.errors import DeserializationError, Kip848Error, MaxPollExceededError, ProcessingError
+from kip848_client.member.processing.limits import Limits
 from kip848_client.member.processing.settings import ProcessSettings
 from kip848_client.member.processing.work import HANDLING, Work
 
@@ -90,6 +91,10 @@ class TaskProcessor(Driver):
         """On asyncio: tasks that wait for the next work, as a new one costs ten times as much as a future."""
         self._inside = False
         """A task is between two works."""
+        self._outside = False
+        """No task runs, but a function that a thread has handed in: it cannot start tasks."""
+        self._unstarted: Final[deque[Work]] = deque()
+        """Works that were begun there, and for which no task was parked."""
         self._yielded_s = 0.0
         self._commit_due_s = 0.0
         self._reach_due_s = 0.0
@@ -111,7 +116,8 @@ class TaskProcessor(Driver):
             on_revoked=lambda names: call_out(partial(self._on_revoked, names)),
             on_lost=lambda names: call_out(partial(self._on_lost, names)),
         )
-        self._in_loop = teller()
+        soon = teller()
+        self._in_loop = lambda function: soon(partial(self._outside_tasks, function))
         if (later := self.settings.retry_later) is not None:
             await self._on_thread(partial(self._access.check_topics, later))
         if self.writer is not None:
@@ -237,6 +243,8 @@ class TaskProcessor(Driver):
         """Do what is due: retries, time-outs, batches, reports of dead letters."""
         while True:
             self.tick()
+            while self._unstarted:
+                self._start(self._unstarted.popleft())
             self._due = anyio.Event()
             wait_s = self.wait_s(_SLICE_S)
             self._armed_ms = now_ms() + wait_s * 1000
@@ -473,7 +481,19 @@ class TaskProcessor(Driver):
             if not parked.done():  # cancelled by the end of asyncio.run
                 parked.set_result(work)
                 return
-        self._tasks.start_soon(self._handle, work)
+        if self._outside:
+            self._unstarted.append(work)
+            self._due.set()
+        else:
+            self._tasks.start_soon(self._handle, work)
+
+    def _outside_tasks(self, function: Callable[[], object]) -> None:
+        """Call what a thread has handed in."""
+        self._outside = True
+        try:
+            function()
+        finally:
+            self._outside = False
 
     async def _park(self) -> Work | None:
         """Wait for another work."""
@@ -560,6 +580,16 @@ class TaskProcessor(Driver):
 
     def _stopped(self) -> None:
         self._reading.cancel()
+
+    def change(self, *, concurrency: int | None, limits: Limits | None) -> None:
+        """See `Driver`. It holds once the event loop comes by."""
+        self.changed(concurrency=concurrency, limits=limits)
+
+        def apply() -> None:
+            self.apply(self.changed(concurrency=concurrency, limits=limits))
+            self._tell()
+
+        self._in_loop(apply)
 
     def _tell_from_thread(self, function: Callable[[], None]) -> None:
         def call() -> None:

@@ -72,6 +72,7 @@ from kip848_client.errors import (
 from kip848_client.journal import Journal
 from kip848_client.member.core.events import AssignPartitions, LeaveMode, Start, StartReason
 from kip848_client.member.core.states import MemberState
+from kip848_client.member.processing.limits import Limits
 from kip848_client.member.processing.settings import (
     BUFFER_BYTES,
     DRAIN_S,
@@ -344,6 +345,7 @@ class Consumer(Generic[K_co, V_co]):
         | Callable[[list[Message[K_co, V_co]], HandlerTransaction], object],
         *,
         concurrency: int = 10,
+        limits: Limits | None = None,
         order: Order = "key",
         retry: BaseRetrying | None = None,
         on_error: Literal["stop", "skip"] = "stop",
@@ -378,6 +380,7 @@ class Consumer(Generic[K_co, V_co]):
             handler: ``handler(record)``, called in a thread; with *batch* ``handler(records)``. A long one asks
                 `kip848_client.processing_cancelled` now and then whether it should end.
             concurrency: handlers that run at once; an executor may have fewer workers.
+            limits: a `kip848_client.Limits`: calls a second, in all and of each key; what holds for single topics.
             order: ``"key"``, ``"partition"`` or ``"none"``.
             retry: a ``tenacity.Retrying`` object: which exceptions are tried again, how often, after which time. Other
                 lanes go on meanwhile. Its ``before``, ``after`` and ``before_sleep`` are called. None: never, but for
@@ -428,6 +431,7 @@ class Consumer(Generic[K_co, V_co]):
         check_not_async(handler, name="handler", instead=USE_ASYNC_CONSUMER)
         settings = ProcessSettings(
             concurrency=concurrency,
+            limits=limits,
             order=order,
             retry=retry,
             on_error=on_error,
@@ -454,6 +458,25 @@ class Consumer(Generic[K_co, V_co]):
         """What ``process()`` has in hand, and why it waits; None while it does not run. From any thread."""
         processor = self._core.processor
         return None if processor is None else processor.status()
+
+    def change_processing(self, *, concurrency: int | None = None, limits: Limits | None = None) -> None:
+        """Change what ``process()`` was given, while it runs. From any thread, also from a handler.
+
+        Returns at once. Handlers that run go on, also if there are more than may by now. Calls that began before count
+        for new limits.
+
+        Args:
+            concurrency: handlers that run at once; None leaves it as it is.
+            limits: take the place of all that there are; ``Limits()`` has none. None leaves them as they are.
+
+        Raises:
+            ConfigError, ArgumentTypeError: one is wrong; nothing is changed.
+            IllegalStateError: process() does not run.
+        """
+        processor = self._core.processor
+        if processor is None:
+            raise IllegalStateError("process() does not run; give it concurrency= and limits= when it is called")
+        processor.change(concurrency=concurrency, limits=limits)
 
     # --- offsets
 

@@ -41,7 +41,7 @@ def test_every_method_of_the_synchronous_consumer_is_there_with_the_same_argumen
         if isinstance(theirs, property):
             continue
         assert inspect.iscoroutinefunction(ours) or name in {
-            *("batches", "group_instance_id", "hand_over", "health", "processing_status")
+            *("batches", "group_instance_id", "hand_over", "health", "processing_status", "change_processing")
         }, name
         others = [each for each in inspect.signature(theirs).parameters.values() if each.name != "executor"]
         for parameter, other in zip(inspect.signature(ours).parameters.values(), others, strict=True):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from kip848_client.common.model import NamedPartition
-from kip848_client.member.processing.core import Limits, Processing
+from kip848_client.member.processing.core import Bounds, Processing
 from kip848_client.member.processing.marks import decode_marks
 from kip848_client.member.processing.work import Cancel, Failed, Give, Item, Renew, Start, Work
 
@@ -18,22 +20,30 @@ class Played:
 
     def __init__(self, concurrency: int = 10, **limits: Any) -> None:
         given: dict[str, Any] = {"buffer": 2 * concurrency, "buffer_bytes": 1 << 20, "metadata_known": True} | limits
-        self.core = Processing(Limits(concurrency=concurrency, **given))
+        self.core = Processing(Bounds(concurrency=concurrency, **given))
         self.now = 0
         self.running: dict[tuple[int, int], Work] = {}
         """(partition, offset of the first record) -> its running call."""
         self.started: list[int] = []
+        self.calls: list[Work] = []
         self.failed: list[Work] = []
         self.cancelled: list[int] = []
         self.given_up = False
         self.renewals = 0
 
-    def take(self, *offsets: int, lanes: str | None = None, partition: NamedPartition = P, size: int = 1) -> None:
-        """Deliver records; *lanes* has a letter for each, '-' for none."""
-        letters = lanes or "-" * len(offsets)
+    def take(
+        self,
+        *offsets: int,
+        lanes: str | None = None,
+        keys: str | None = None,
+        partition: NamedPartition = P,
+        size: int = 1,
+    ) -> None:
+        """Deliver records; *lanes* and *keys* have a letter for each, '-' for none."""
+        none = "-" * len(offsets)
         items = [
-            Item(partition, offset, None if letter == "-" else letter, size, offset)
-            for offset, letter in zip(offsets, letters, strict=True)
+            Item(partition, offset, _letter(lane), size, offset, key=_letter(key))
+            for offset, lane, key in zip(offsets, lanes or none, keys or none, strict=True)
         ]
         self.core.arrived(items, self.now)
         self.perform()
@@ -43,6 +53,7 @@ class Played:
             match effect:
                 case Start(work):
                     self.started.append(work.items[0].offset)
+                    self.calls.append(work)
                     self.running[work.partition.partition, work.items[0].offset] = work
                 case Failed(work, _):
                     self.failed.append(work)
@@ -63,6 +74,11 @@ class Played:
                 self.core.failed(work, error, self.now)
             self.perform()
 
+    def change(self, **bounds: Any) -> None:
+        """Other bounds hold from now on."""
+        self.core.change(replace(self.core._bounds, **bounds), self.now)
+        self.perform()
+
     def advance(self, ms: int) -> None:
         self.now += ms
         self.core.tick(self.now)
@@ -74,3 +90,7 @@ class Played:
         self.core.committed(offsets, self.now)
         at = offsets.get(partition)
         return None if at is None else (at.offset, list(decode_marks(at.offset, at.metadata) or ()))
+
+
+def _letter(letter: str) -> str | None:
+    return None if letter == "-" else letter

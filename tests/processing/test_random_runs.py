@@ -92,7 +92,7 @@ def step(log: Log, rng: random.Random, played: Played, left: dict[NamedPartition
         end_one(log, rng, played)
     elif kind < 0.9:
         commit(log, played)
-    elif kind < 0.93 and core._limits.renewable:
+    elif kind < 0.93 and core._bounds.renewable:
         break_pool(rng, played)
     else:
         played.advance(rng.randint(0, 40))
@@ -163,7 +163,7 @@ def check(log: Log, played: Played) -> None:
         for at, _ in log.records[partition]:
             if at < offset or any(first <= at < end for first, end in ranges):
                 assert at in log.done[partition], f"{partition} at {at} is committed and not done"
-    assert len(played.running) <= played.core._limits.concurrency
+    assert len(played.running) <= played.core._bounds.concurrency
     assert len(played.running) == 1 or not any(work.alone for work in played.running.values())
     check_status(played)
 

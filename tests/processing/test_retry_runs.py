@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from kip848_client.common.model import NamedPartition, OffsetAndMetadata
-from kip848_client.member.processing.core import Limits, Processing
+from kip848_client.member.processing.core import Bounds, Processing
 from kip848_client.member.processing.marks import decode_marks
 from kip848_client.member.processing.tiers import Failed as HasFailed
 from kip848_client.member.processing.tiers import Tiers, Turnstile
@@ -35,7 +35,7 @@ class Member:
     def __init__(self, run: Run) -> None:
         self.run = run
         self.core = Processing(
-            Limits(
+            Bounds(
                 concurrency=4,
                 buffer=8,
                 buffer_bytes=1 << 20,

@@ -23,7 +23,7 @@ LONG: Final = ("assignors", "storm")
 FRESH: Final = (
     *("brief", "mixed", "churn", "zombies", "static", "patterns", "topics", "failover", "refusals", "assignors"),
     *("storm", "classic", "migration", "workers", "classic_workers", "transactions", "shares", "processing"),
-    *("processing_outputs", "processing_transactions", "queue_members", "deploys"),
+    *("processing_outputs", "processing_transactions", "processing_limits", "queue_members", "deploys"),
 )
 FRESH_SEEDS: Final = 4000
 DIGESTS_OF: Final = 600

@@ -42,6 +42,7 @@ from kip848_client.errors import (
 )
 from kip848_client.member.core.failures import POLL_ADVICE
 from kip848_client.member.processing.core import METADATA_BYTES, Processing
+from kip848_client.member.processing.limits import Limits
 from kip848_client.member.processing.marks import decode_marks
 from kip848_client.member.processing.outbox import Slice
 from kip848_client.member.processing.settings import ProcessSettings
@@ -115,8 +116,10 @@ class Driver(ABC):
             check_not_async(settings.on_failure, name="on_failure", instead="give a function that is not asynchronous")
             check_takes(settings.on_failure, "failure", name="on_failure")
         self.telemetry: Final = HandlerTelemetry(client_id=client_id, group_id=group_id)
-        self.settings: Final = settings
-        self.core: Final = Processing(settings.limits(cancellable=cancellable, renewable=renewable))
+        self.settings = settings
+        self._cancellable: Final = cancellable
+        self._renewable: Final = renewable
+        self.core: Final = Processing(settings.bounds(cancellable=cancellable, renewable=renewable))
         self.error: BaseException | None = None
         """Why processing ends."""
         self.originals: Final[dict[int, tuple[Any, Any]]] = {}
@@ -229,7 +232,7 @@ class Driver(ABC):
         elif self.settings.order == "partition":
             lane = True
         size = len(key or b"") + len((message if original is None else original[1]) or b"")
-        item = Item(NamedPartition(topic, partition), offset, lane, size, message, original=original)
+        item = Item(NamedPartition(topic, partition), offset, lane, size, message, original=original, key=key)
         if failed is not None:
             item.record, item.attempts, item.last_error = as_it_was(message, failed), failed.attempts, failed.error
         return item
@@ -341,6 +344,30 @@ class Driver(ABC):
     def outcome(self) -> BaseException | None:
         """What process() raises at its end: why it ends, or else why its last commits failed."""
         return self.error if self.error is not None else next(iter(self._uncommitted.values()), None)
+
+    @abstractmethod
+    def change(self, *, concurrency: int | None, limits: Limits | None) -> None:
+        """Other bounds hold from now on; None leaves one as it is. From any thread.
+
+        Raises:
+            ConfigError, ArgumentTypeError: one is wrong.
+        """
+
+    def changed(self, *, concurrency: int | None, limits: Limits | None) -> ProcessSettings:
+        """See `change`: the settings, checked."""
+        settings = self.settings
+        if concurrency is not None:
+            settings = replace(settings, concurrency=concurrency)
+        if limits is not None:
+            settings = replace(settings, limits=limits)
+        settings.check()
+        return settings
+
+    def apply(self, settings: ProcessSettings) -> None:
+        """These hold from now on."""
+        self.settings = settings
+        self.core.change(settings.bounds(cancellable=self._cancellable, renewable=self._renewable), now_ms())
+        self.perform()
 
     def lost(self, names: Collection[NamedPartition]) -> None:
         """The partitions belong to others, without a commit."""

@@ -31,6 +31,7 @@ from kip848_client.errors import (
     MaxPollExceededError,
     TransactionFailedError,
 )
+from kip848_client.member.processing.limits import Limits
 from kip848_client.member.processing.settings import ProcessSettings
 from kip848_client.member.processing.work import ATTEMPT, HANDLING, ProcessingAttempt, Work
 
@@ -425,6 +426,15 @@ class ThreadProcessor(Driver):
 
     def _stopped(self) -> None:
         self._over = True
+        self._access.wake()
+
+    def change(self, *, concurrency: int | None, limits: Limits | None) -> None:
+        """See `Driver`."""
+        with self._moved:
+            settings = self.changed(concurrency=concurrency, limits=limits)
+            self._pool.grow(settings.concurrency)
+            self.apply(_within(settings, self._pool))
+            self._moved.notify_all()
         self._access.wake()
 
     def _tell_from_thread(self, function: Callable[[], None]) -> None:

@@ -20,6 +20,7 @@ from typing import Final
 import msgspec
 
 from kip848_client.common.model import NamedPartition, OffsetAndMetadata
+from kip848_client.member.processing.limits import Limits, Pacing
 from kip848_client.member.processing.marks import Ranges, body_bytes, decode_marks, encode_marks
 from kip848_client.member.processing.metadata_limit import MetadataLimit
 from kip848_client.member.processing.outbox import Outbox, Slice, cover
@@ -43,7 +44,7 @@ _METADATA_BYTES_LEAST: Final = 64
 """With a broker that takes none, as many are handled ahead as these would hold: one at a time would be worse."""
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     """The bounds of one `Processing`.
 
     Attributes:
@@ -61,6 +62,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         metadata_known: whether the broker takes so many; else commits find out how many it takes.
         slice_records: with transactions, how many done records make one due at once; None without transactions.
         slice_ms: how long the first of them waits for others.
+        limits: how fast calls may begin; None has no limit.
     """
 
     concurrency: int
@@ -76,6 +78,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     metadata_known: bool = False
     slice_records: int | None = None
     slice_ms: int = 0
+    limits: Limits | None = None
 
 
 class _Lane:
@@ -104,8 +107,12 @@ class _Lane:
 class _Partition:
     """One assigned partition."""
 
-    def __init__(self, name: NamedPartition, offset: int, done: Ranges, *, generation: int) -> None:
+    def __init__(
+        self, name: NamedPartition, offset: int, done: Ranges, *, generation: int, level: deque[_Partition]
+    ) -> None:
         self.name: Final = name
+        self.level = level
+        """The partitions of the same priority that have something to start."""
         self.began = offset
         """Where it began: the committed offset, else the first delivered record."""
         self.progress: Final = Progress(offset, done)
@@ -116,7 +123,7 @@ class _Partition:
         self.startable: Final[list[tuple[int, int, _Lane]]] = []
         """Heap of (offset, tie-breaker, lane)."""
         self.turn = False
-        """It stands in the round-robin."""
+        """It stands in the round-robin of its level."""
         self.in_hand: Final[dict[int, Item]] = {}
         """Records by their numbers."""
         self.held_bytes = 0
@@ -176,11 +183,21 @@ class _Partition:
 class Processing:
     """See the module. Every method that takes *now_ms* may add effects, which `take_effects` returns."""
 
-    def __init__(self, limits: Limits) -> None:
-        self._limits: Final = limits
+    def __init__(self, bounds: Bounds) -> None:
+        self._bounds = bounds
         self._partitions: Final[dict[NamedPartition, _Partition]] = {}
         self._unknown: set[NamedPartition] = set()
-        self._turns: Final[deque[_Partition]] = deque()
+        self._pacing = None if bounds.limits is None else Pacing(bounds.limits)
+        self._levels: dict[int, deque[_Partition]] = {0: deque()}
+        """Partitions that have something to start, by priority."""
+        self._turns: Collection[deque[_Partition]] = tuple(self._levels.values())
+        """In each they take turns; the highest priority comes first."""
+        self._paced_ms: int | None = None
+        """When a limit lets start what it holds up now."""
+        self._stands = False
+        """The limit of all calls is what holds up."""
+        self._full_topics: Final[list[Work]] = []
+        """Retries that are due, of topics with as many calls as may run."""
         self._works: Final[dict[int, Work]] = {}
         """Works that are not decided, by id()."""
         self._occupied = 0
@@ -209,7 +226,7 @@ class Processing:
         self._effects: list[Effect] = []
         self._held = 0
         self._held_bytes = 0
-        self.metadata_limit: Final = MetadataLimit(limits.metadata_bytes, known=limits.metadata_known)
+        self.metadata_limit: Final = MetadataLimit(bounds.metadata_bytes, known=bounds.metadata_known)
         self._marks_room = 0
         """Bytes of marks that a commit holds."""
         self.commit_urgent: bool = False
@@ -223,7 +240,7 @@ class Processing:
         """Lanes with records of which none is under way."""
         self._full = self._full_bytes = False
         self._paused: Final[set[NamedPartition]] = set()
-        self.outbox: Final = None if limits.slice_records is None else Outbox(limits.slice_records, limits.slice_ms)
+        self.outbox: Final = None if bounds.slice_records is None else Outbox(bounds.slice_records, bounds.slice_ms)
         self.stopping: bool = False
         """Nothing starts any more."""
         self.done_total: int = 0
@@ -249,7 +266,7 @@ class Processing:
             offset: its committed offset; -1 without one.
             done: what the commit says is done beyond.
         """
-        partition = _Partition(name, offset, done, generation=next(self._generations))
+        partition = _Partition(name, offset, done, generation=next(self._generations), level=self._level_of(name))
         self._partitions[name] = partition
         if offset >= 0:
             partition.committed = (offset, self._marks(partition))
@@ -315,6 +332,8 @@ class Processing:
             left = [work for work in self._suspects if id(work) in self._works]
             self._suspects.clear()
             self._suspects.extend(left)
+        if self._full_topics:
+            self._full_topics[:] = [work for work in self._full_topics if id(work) in self._works]
         self._start(now_ms)
 
     def busy(self, names: Iterable[NamedPartition]) -> bool:
@@ -361,7 +380,7 @@ class Processing:
 
     def arrived(self, items: Iterable[Item], now_ms: int) -> None:
         """Records were delivered, of each partition by ascending offset."""
-        batch = self._limits.batch
+        batch = self._bounds.batch
         for item in items:
             partition = self._partitions.get(item.partition)
             if partition is None:
@@ -411,8 +430,8 @@ class Processing:
         """A lane that is not busy has records: let it start, now or when its batch is due."""
         first = lane.waiting[0]
         lane.queued = True
-        due_ms = first.taken_ms + self._limits.batch_ms
-        if len(lane.waiting) < self._limits.batch and now_ms < due_ms and not (lane.singles or self.stopping):
+        due_ms = first.taken_ms + self._bounds.batch_ms
+        if len(lane.waiting) < self._bounds.batch and now_ms < due_ms and not (lane.singles or self.stopping):
             lane.batch = next(self._ties)
             heapq.heappush(self._batches, (due_ms, lane.batch, partition, lane))
             return
@@ -420,20 +439,26 @@ class Processing:
         heapq.heappush(partition.startable, (first.offset, next(self._ties), lane))
         if not partition.turn:
             partition.turn = True
-            self._turns.append(partition)
+            partition.level.append(partition)
 
     def _start(self, now_ms: int) -> None:
         """Fill the free slots, with due retries first."""
         if self.stopping or self._held_up:
             return
-        if self._apart:
+        pacing, bounds = self._pacing, self._bounds
+        if pacing is not None:
+            self._paced_ms, self._stands = None, False
+        if self._suspects or self._renewing or self._lone is not None:
             self._start_alone(now_ms)
             if self._apart:
                 return
-        turns, limits = self._turns, self._limits
-        while self._retries and self._retries[0][0] <= now_ms and self._occupied < limits.concurrency:
+        while self._retries and self._retries[0][0] <= now_ms and self._occupied < bounds.concurrency:
+            if pacing is not None and self._waits(pacing, now_ms):
+                return
             work = heapq.heappop(self._retries)[2]
             if id(work) in self._works and work.state == "waiting":
+                if pacing is not None and self._put_off(pacing, work, now_ms):
+                    continue
                 self.retries_total += 1
                 if work.alone:
                     self._suspects.append(work)
@@ -441,33 +466,124 @@ class Processing:
                     return
                 self._waiting_retry -= len(work.items)
                 self._call(work, now_ms)
-        gated = 0
-        while turns and self._occupied < limits.concurrency and gated < len(turns):
-            partition = turns.popleft()
-            startable = partition.startable
-            if startable and not self._fits(partition, startable[0][2]):
-                turns.append(partition)
-                gated += 1
-                continue
-            lane = heapq.heappop(startable)[2] if startable else None
-            if startable:
-                turns.append(partition)
-            else:
-                partition.turn = False
-            if lane is None or lane.busy or not lane.waiting:
-                continue
+        for turns in self._turns:
             gated = 0
-            waiting = lane.waiting
-            items = [waiting.popleft() for _ in range(1 if lane.singles else min(limits.batch, len(waiting)))]
-            lane.singles -= lane.singles > 0
-            lane.busy, lane.queued = True, False
-            self._startable_lanes -= 1
-            work = Work(items, partition.name, partition.generation, lane=lane, first_started_ms=now_ms)
-            self._works[id(work)] = work
-            partition.busy.add(id(work))
-            partition.begun += len(items)
-            partition.marks_end = max(partition.marks_end, items[-1].offset + 1)
-            self._call(work, now_ms)
+            while turns and self._occupied < bounds.concurrency and gated < len(turns):
+                if pacing is not None and self._waits(pacing, now_ms):
+                    return
+                partition = turns.popleft()
+                startable = partition.startable
+                if startable and not (
+                    self._fits(partition, startable[0][2]) and (pacing is None or self._may(pacing, partition, now_ms))
+                ):
+                    turns.append(partition)
+                    gated += 1
+                    continue
+                lane = heapq.heappop(startable)[2] if startable else None
+                if startable:
+                    turns.append(partition)
+                else:
+                    partition.turn = False
+                if lane is None or lane.busy or not lane.waiting:
+                    continue
+                if pacing is not None and self._set_aside(pacing, partition, lane, now_ms):
+                    continue
+                gated = 0
+                waiting = lane.waiting
+                items = [waiting.popleft() for _ in range(1 if lane.singles else min(bounds.batch, len(waiting)))]
+                lane.singles -= lane.singles > 0
+                lane.busy, lane.queued = True, False
+                self._startable_lanes -= 1
+                work = Work(items, partition.name, partition.generation, lane=lane, first_started_ms=now_ms)
+                self._works[id(work)] = work
+                partition.busy.add(id(work))
+                partition.begun += len(items)
+                partition.marks_end = max(partition.marks_end, items[-1].offset + 1)
+                self._call(work, now_ms)
+
+    # --- limits
+
+    def change(self, bounds: Bounds, now_ms: int) -> None:
+        """Other bounds hold from now on. What runs goes on."""
+        self._bounds = bounds
+        if bounds.limits is not None or self._pacing is not None:
+            limits = bounds.limits or Limits()
+            if self._pacing is None:
+                self._pacing = Pacing(limits)
+                for work in (*self._works.values(), *self._abandoned.values()):
+                    if work.state in {"running", "cancelled", "abandoned"}:
+                        self._pace(self._pacing, work, now_ms)
+            else:
+                self._pacing.change(limits)
+            waiting = [partition for level in self._levels.values() for partition in level]
+            self._levels = {}
+            for partition in self._partitions.values():
+                partition.level = self._level_of(partition.name)
+            for partition in waiting:
+                partition.level.append(partition)
+            self._retry_full_topics()
+            for _, tie, partition, lane in tuple(self._batches):  # a key may have waited for its limit
+                if lane.batch == tie and lane.waiting and self._partitions.get(partition.name) is partition:
+                    self._queue(partition, lane, now_ms)
+        self._look_if_stuck(now_ms)
+        self._start(now_ms)
+
+    def _level_of(self, name: NamedPartition) -> deque[_Partition]:
+        priority = 0 if self._pacing is None else self._pacing.priority(name)
+        level = self._levels.get(priority)
+        if level is None:
+            level = self._levels[priority] = deque()
+            self._turns = [turns for _, turns in sorted(self._levels.items(), reverse=True)]
+        return level
+
+    def _waits(self, pacing: Pacing, now_ms: int) -> bool:
+        """Whether no call may begin now."""
+        due_ms = pacing.due_ms()
+        if due_ms <= now_ms:
+            return False
+        self._paced_ms, self._stands = due_ms, True
+        return True
+
+    def _may(self, pacing: Pacing, partition: _Partition, now_ms: int) -> bool:
+        """Whether a call of the partition's topic may begin now."""
+        topic = partition.name.topic
+        if pacing.is_full(topic):
+            return False
+        due_ms = pacing.due_ms_of_topic(topic)
+        if due_ms > now_ms:
+            self._paced_ms = due_ms if self._paced_ms is None else min(self._paced_ms, due_ms)
+        return due_ms <= now_ms
+
+    def _set_aside(self, pacing: Pacing, partition: _Partition, lane: _Lane, now_ms: int) -> bool:
+        """Whether a lane has to wait, because its next record's key has a limit; then it is queued again later."""
+        due_ms = pacing.due_ms_of_key(partition.name.topic, lane.waiting[0].key)
+        if due_ms > now_ms:
+            lane.batch = next(self._ties)
+            heapq.heappush(self._batches, (due_ms, lane.batch, partition, lane))
+        return due_ms > now_ms
+
+    def _put_off(self, pacing: Pacing, work: Work, now_ms: int) -> bool:
+        """Whether a retry that is due has to wait for a limit; then it comes back later."""
+        topic = work.partition.topic
+        if pacing.is_full(topic):
+            self._full_topics.append(work)
+            return True
+        due_ms = max(pacing.due_ms_of_topic(topic), pacing.due_ms_of_key(topic, work.items[0].key))
+        if due_ms > now_ms:
+            heapq.heappush(self._retries, (due_ms, next(self._ties), work))
+        return due_ms > now_ms
+
+    def _pace(self, pacing: Pacing, work: Work, now_ms: int) -> None:
+        """A call begins, which counts for the limits."""
+        work.paced = True
+        pacing.begins(work.partition.topic, work.items[0].key, now_ms)
+
+    def _retry_full_topics(self) -> None:
+        for work in self._full_topics:
+            heapq.heappush(self._retries, (0, next(self._ties), work))
+        self._full_topics.clear()
+
+    # --- calls that run alone
 
     @property
     def _apart(self) -> bool:
@@ -479,7 +595,14 @@ class Processing:
         if self._renewing or self._lone is not None or not self._suspects:
             return
         if not self._occupied:
-            work = self._suspects.popleft()
+            work, pacing = self._suspects[0], self._pacing
+            if pacing is not None:
+                topic, key = work.partition.topic, work.items[0].key
+                due_ms = max(pacing.due_ms(), pacing.due_ms_of_topic(topic), pacing.due_ms_of_key(topic, key))
+                if due_ms > now_ms:
+                    self._paced_ms = due_ms
+                    return
+            self._suspects.popleft()
             self._waiting_retry -= len(work.items)
             self._lone = work
             self._call(work, now_ms)
@@ -497,7 +620,7 @@ class Processing:
         waiting = lane.waiting
         if lane.busy or not waiting:
             return True
-        count = 1 if lane.singles else min(self._limits.batch, len(waiting))
+        count = 1 if lane.singles else min(self._bounds.batch, len(waiting))
         if partition.fits(waiting[0].offset, waiting[count - 1].offset, count, self._marks_room):
             return True
         self.commit_urgent = not self._asked
@@ -517,8 +640,10 @@ class Processing:
         self._running += len(work.items)
         work.state, work.started_ms, work.pool = "running", now_ms, self._pool
         self._occupied += 1
-        if self._limits.timeout_ms is not None:
-            self._timeouts[id(work)] = (now_ms + self._limits.timeout_ms, work)
+        if self._bounds.timeout_ms is not None:
+            self._timeouts[id(work)] = (now_ms + self._bounds.timeout_ms, work)
+        if self._pacing is not None:
+            self._pace(self._pacing, work, now_ms)
         self._effects.append(Start(work))
 
     # --- ends of calls
@@ -675,6 +800,11 @@ class Processing:
         self._occupied -= 1
         if work is self._lone:
             self._lone = None
+        if work.paced:
+            assert self._pacing is not None
+            self._pacing.ended(work.partition.topic)
+            work.paced = False
+            self._retry_full_topics()
         key = id(work)
         counts = work.state != "abandoned" and key in self._works
         self._running -= len(work.items) if counts else 0
@@ -727,9 +857,9 @@ class Processing:
             self._time_out(first[1], now_ms)
         while (first := _first(self._graces)) is not None and first[0] <= now_ms:
             self._abandon(first[1], now_ms)
-        if self._stuck_since_ms is not None and now_ms >= self._stuck_since_ms + self._limits.grace_ms:
+        if self._stuck_since_ms is not None and now_ms >= self._stuck_since_ms + self._bounds.grace_ms:
             self._stuck_since_ms = None
-            if not self._limits.renewable:
+            if not self._bounds.renewable:
                 self._effects.append(Give(min(self._abandoned.values(), key=lambda each: each.started_ms)))
             elif not self._renewing:
                 self._renew()
@@ -741,18 +871,20 @@ class Processing:
 
     def next_due_ms(self) -> int | None:
         """When `tick` is due next; None if nothing waits for time."""
-        full = self._occupied >= self._limits.concurrency or self._held_up or self._apart
+        full = self._occupied >= self._bounds.concurrency or self._held_up or self._apart or self._stands
         dues = [heap[0][0] for heap in (() if full else self._retries, self._batches) if heap]
         dues += [first[0] for first in (_first(self._timeouts), _first(self._graces)) if first is not None]
         if self._stuck_since_ms is not None:
-            dues.append(self._stuck_since_ms + self._limits.grace_ms)
+            dues.append(self._stuck_since_ms + self._bounds.grace_ms)
+        if self._paced_ms is not None:
+            dues.append(self._paced_ms)
         return min(dues, default=None)
 
     def _time_out(self, work: Work, now_ms: int) -> None:
-        if self._limits.cancellable:
+        if self._bounds.cancellable:
             self._cancel(work)
             work.timed_out = True
-            self._graces[id(work)] = (now_ms + self._limits.grace_ms, work)
+            self._graces[id(work)] = (now_ms + self._bounds.grace_ms, work)
             return
         self._abandon(work, now_ms)
 
@@ -795,7 +927,7 @@ class Processing:
         self._look_if_stuck(now_ms)
 
     def _look_if_stuck(self, now_ms: int) -> None:
-        if self._stuck_since_ms is None and len(self._abandoned) >= self._limits.concurrency:
+        if self._stuck_since_ms is None and len(self._abandoned) >= self._bounds.concurrency:
             self._stuck_since_ms = now_ms
 
     # --- back-pressure
@@ -808,17 +940,23 @@ class Processing:
         earlier ones: the partitions that fill the buffer are paused, so that the others are read. The bytes are a hard
         limit, so that of these a partition may take no more than it leaves to others.
         """
-        limits, count = self._limits, max(1, len(self._partitions))
-        share, share_bytes = self._share, max(1, limits.buffer_bytes // count)
-        most_bytes = max(share_bytes, limits.buffer_bytes - self._held_bytes)
+        bounds, count = self._bounds, max(1, len(self._partitions))
+        share, share_bytes = self._share, max(1, bounds.buffer_bytes // count)
+        most_bytes = max(share_bytes, bounds.buffer_bytes - self._held_bytes)
         crowded = self._is_full()
+        lower, crowding, thin = self._lower()
         pause, resume = set(), set()
         for name, partition in self._partitions.items():
             if name in self._paused:
-                if partition.held * 2 <= share and partition.held_bytes * 2 <= most_bytes:
+                if partition in lower:
+                    fits = thin
+                else:
+                    fits = partition.held * 2 <= share and partition.held_bytes * 2 <= most_bytes
+                if fits:
                     resume.add(name)
-            elif self._starved and (
-                (crowded and partition.held >= share) or (partition.waits and partition.held_bytes > most_bytes)
+            elif (partition in lower and crowding) or (
+                self._starved
+                and ((crowded and partition.held >= share) or (partition.waits and partition.held_bytes > most_bytes))
             ):
                 pause.add(name)
         if len(self._paused) + len(pause) - len(resume) >= len(self._partitions):
@@ -827,17 +965,31 @@ class Processing:
         self._paused.difference_update(resume)
         return pause, resume
 
+    def _lower(self) -> tuple[Collection[_Partition], bool, bool]:
+        """Partitions that others come before; whether they fill half of the buffer; whether less than a quarter."""
+        pacing, partitions = self._pacing, self._partitions
+        if pacing is None or len(self._levels) == 1 or not partitions:
+            return (), False, False
+        best = max(map(pacing.priority, partitions))
+        lower = {partition for name, partition in partitions.items() if pacing.priority(name) < best}
+        held = max(
+            sum(partition.held for partition in lower) / self._bounds.buffer,
+            sum(partition.held_bytes for partition in lower) / self._bounds.buffer_bytes,
+        )
+        return lower, held >= 0.5, held < 0.25
+
     @property
     def _starved(self) -> bool:
-        return self._occupied < self._limits.concurrency
+        """Whether more could start, if it were read."""
+        return self._occupied < self._bounds.concurrency and not self._stands
 
     @property
     def _share(self) -> int:
-        return max(1, self._limits.buffer // max(1, len(self._partitions)))
+        return max(1, self._bounds.buffer // max(1, len(self._partitions)))
 
     def _is_full(self) -> bool:
         """Whether there are so many records in hand that only partitions with few may add to them."""
-        buffer = self._limits.buffer
+        buffer = self._bounds.buffer
         self._full = self._held * 4 > buffer * 3 if self._full else self._held >= buffer
         return self._full
 
@@ -846,8 +998,7 @@ class Processing:
         """Whether records should be read: there is room; or slots are free, and only partitions that have not had their
         share are not paused.
         """
-        limits = self._limits
-        self._full_bytes = self._held_bytes * 4 > limits.buffer_bytes * (3 if self._full_bytes else 4) - 1
+        self._full_bytes = self._held_bytes * 4 > self._bounds.buffer_bytes * (3 if self._full_bytes else 4) - 1
         if self._full_bytes:
             return False
         if not self._is_full():
@@ -859,12 +1010,12 @@ class Processing:
     @property
     def room(self) -> int:
         """How many more records fit."""
-        return self._limits.buffer - self._held
+        return self._bounds.buffer - self._held
 
     @property
     def room_bytes(self) -> int:
         """How many bytes of records may be read; what comes last may be more."""
-        return max(1, self._limits.buffer_bytes - self._held_bytes)
+        return max(1, self._bounds.buffer_bytes - self._held_bytes)
 
     @property
     def empty(self) -> bool:
@@ -1012,6 +1163,8 @@ class Processing:
         self.stopping = True
         self._retries.clear()
         self._suspects.clear()
+        self._full_topics.clear()
+        self._paced_ms = None
         for work in [work for work in self._works.values() if work.state == "waiting"]:
             self._drop(self._partitions[work.partition], work, 0)
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 import msgspec
 
 from kip848_client.errors import ArgumentTypeError, ConfigError
+from kip848_client.member.processing.limits import Limits
 from kip848_client.member.processing.work import Order
 
 if TYPE_CHECKING:
-    from kip848_client.member.processing.core import Limits
+    from kip848_client.member.processing.core import Bounds
 
 BUFFER_BYTES: Final = 64 * 2**20
 GRACE_S: Final = 5.0
@@ -19,6 +20,8 @@ DRAIN_S: Final = 20.0
 """Kubernetes kills after 30: this leaves time for the last commit and for leaving."""
 SLICE_RECORDS: Final = 500
 SLICE_MS: Final = 200
+LARGE_BUFFER: Final = 10_000
+"""Most records in hand where some keys or topics wait, so that others can be read behind them."""
 _CONCURRENCY_MAX: Final = 100_000
 _ON_ERROR: Final = ("stop", "skip")
 
@@ -45,6 +48,7 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
     transactional: Any = None
     slice_records: int = SLICE_RECORDS
     slice_ms: int = SLICE_MS
+    limits: Limits | None = None
 
     @property
     def handler_arguments(self) -> tuple[str, ...]:
@@ -103,15 +107,25 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
             _whole(self.batch[1], "batch: milliseconds", 0, 3_600_000)
             if self.order == "none":
                 raise ConfigError('batch= gathers records of one key or partition; give order="key" or "partition"')
+        if self.limits is not None:
+            given: object = self.limits
+            if not isinstance(given, Limits):
+                raise ArgumentTypeError(f"limits={given!r}: give Limits(calls_per_second=100)")
+            self.limits.check()
+            if self.limits.by_key and self.batch is not None and self.order != "key":
+                raise ConfigError(
+                    'limits= by key with batch= needs order="key": else one call has records of many keys'
+                )
 
-    def limits(self, *, cancellable: bool, renewable: bool = False) -> Limits:
+    def bounds(self, *, cancellable: bool, renewable: bool = False) -> Bounds:
         """The bounds for the core."""
         records, wait_ms = self.batch or (1, 0)
-        from kip848_client.member.processing.core import Limits  # here: a consumer without process() does not need it
+        apart = self.limits is not None and (self.limits.by_key or self.limits.by_priority or self.limits.topics)
+        from kip848_client.member.processing.core import Bounds  # here: a consumer without process() does not need it
 
-        return Limits(
+        return Bounds(
             concurrency=self.concurrency,
-            buffer=self.buffer if self.buffer is not None else 2 * self.concurrency * records,
+            buffer=self.buffer or max(2 * self.concurrency * records, LARGE_BUFFER if apart else 0),
             buffer_bytes=self.buffer_bytes,
             timeout_ms=None if self.timeout_s is None else int(self.timeout_s * 1000),
             grace_ms=int(self.grace_s * 1000),
@@ -121,6 +135,7 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
             batch_ms=wait_ms,
             slice_records=None if self.transactional is None else self.slice_records,
             slice_ms=self.slice_ms,
+            limits=self.limits,
         )
 
 

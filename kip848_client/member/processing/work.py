@@ -41,6 +41,8 @@ class Item(msgspec.Struct, eq=False):
     original: tuple[Any, Any] | None = None
     attempts: int = 0
     last_error: str | None = None
+    key: Any = None
+    """As it was fetched."""
 
 
 class Work(msgspec.Struct, eq=False):
@@ -73,6 +75,8 @@ class Work(msgspec.Struct, eq=False):
     """Its handler was told to end, so that its result says nothing."""
     alone: bool = False
     """It may have ended a worker process, so that nothing else is in hand while it runs."""
+    paced: bool = False
+    """It counts for the limits of what runs at once."""
     pool: int = 0
     """Which pool of `Processing` it runs in, counted from 0."""
 
@@ -236,7 +240,7 @@ class ProcessingStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         running: handlers that run.
-        waiting_slot: records that wait for a free slot.
+        waiting_slot: records that wait for a free slot, or for a limit.
         waiting_lane: records that wait for an earlier one of their key or partition.
         waiting_retry: records that wait to be tried again.
         waiting_dead_letter: records whose dead letter, or whose copy in a retry topic, is not acknowledged yet.

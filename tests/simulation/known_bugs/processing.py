@@ -7,6 +7,7 @@ from typing import Any
 from kip848_client.common.model import OffsetAndMetadata
 from kip848_client.member.processing import core as processing_core
 from kip848_client.member.processing.core import Processing
+from kip848_client.member.processing.limits import Pacing
 from kip848_client.member.processing.marks import encode_marks
 from kip848_client.member.processing.outbox import Outbox
 from kip848_client.member.processing.progress import Progress
@@ -79,3 +80,16 @@ def _(patch: Patch) -> None:
 @known_bug("the results of an aborted transaction are forgotten", "P7", scenario="processing_transactions")
 def _(patch: Patch) -> None:
     patch.setattr(Outbox, "aborted", lambda outbox, again_ms: outbox.committed())
+
+
+@known_bug("a call does not count for the limits", "P8", scenario="processing_limits")
+def _(patch: Patch) -> None:
+    original = Pacing.begins
+
+    def begins(pacing: Any, topic: str, key: object, now_ms: int) -> None:
+        if now_ms % 2:
+            original(pacing, topic, key, now_ms)
+        else:
+            pacing._scope(topic).running += 1
+
+    patch.setattr(Pacing, "begins", begins)

@@ -8,6 +8,7 @@ Does not own: what is decided (`processing.core`), polling and listeners (`appli
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, assert_never
 
@@ -31,12 +32,14 @@ from kip848_client.member.core.events import (
     OffsetsFetched,
     RevokePartitions,
 )
-from kip848_client.member.processing.core import Limits, Processing
+from kip848_client.member.processing.core import Bounds, Processing
+from kip848_client.member.processing.limits import Limits
 from kip848_client.member.processing.marks import decode_marks
 from kip848_client.member.processing.work import Cancel, Failed, Give, Item, Renew, Start, Work
 from kip848_client.testing.simulation.actors.application import ApplicationLoop
 from kip848_client.testing.simulation.observer import ListenerCall, Surroundings
 from kip848_client.testing.simulation.virtual.client_process import ClientProcess
+from kip848_client.testing.simulation.virtual.scenario import Scenario
 from kip848_client.testing.simulation.virtual.scheduler import Timer
 from kip848_client.testing.simulation.virtual.violation import fail
 from kip848_client.wire.messages.offset_commit import OffsetCommitRequest
@@ -57,6 +60,14 @@ _CALL_MS: Final = 2_000
 """How long a commit or a question inside a listener may take."""
 
 
+def _limits(scenario: Scenario) -> Limits | None:
+    rate = scenario.handlers_per_second
+    if not rate:
+        return None
+    own = Limits(concurrency=2, priority=1)
+    return Limits(calls_per_second=rate, calls_per_second_per_key=rate / 5, topics={min(scenario.topics): own})
+
+
 class _Call(msgspec.Struct, eq=False):
     """A call of the handler."""
 
@@ -73,11 +84,12 @@ class ProcessingLoop(ApplicationLoop):
         scenario = surroundings.scenario
         self._slots: Final = scenario.handlers
         self._outputs: Final = scenario.outputs
+        self._limits: Final = _limits(scenario)
         self._commit_ms: Final = scenario.auto_commit_ms
         self._cancellable: Final = consumer.chance(0.5)
         """Its handlers are tasks; else they are threads."""
         self._core: Final = Processing(
-            Limits(
+            Bounds(
                 concurrency=self._slots,
                 buffer=2 * self._slots,
                 buffer_bytes=1 << 20,
@@ -88,8 +100,11 @@ class ProcessingLoop(ApplicationLoop):
                 metadata_known=True,
                 metadata_bytes=consumer.draw(18, 30) if scenario.slice_records else consumer.draw(20, 60),
                 slice_records=scenario.slice_records or None,
+                limits=self._limits,
             )
         )
+        self._begun: Final[defaultdict[object, deque[int]]] = defaultdict(deque)
+        """When calls have begun in the last second: all of them under "all", and by key."""
         self._running: Final[dict[int, _Call]] = {}
         """Calls that were not cancelled, by id() of their work."""
         self._taken = 0
@@ -137,7 +152,8 @@ class ProcessingLoop(ApplicationLoop):
 
     def _took(self, tip: TopicIdPartition, offsets: range) -> None:
         partition = tip.topic_partition
-        items = [Item(partition, offset, offset % _KEYS or None, 100, tip) for offset in offsets]
+        keys = [(offset, offset % _KEYS or None) for offset in offsets]
+        items = [Item(partition, offset, key, 100, tip, key=key) for offset, key in keys]
         self._core.arrived(items, self._now_ms)
         self._perform()
 
@@ -181,6 +197,8 @@ class ProcessingLoop(ApplicationLoop):
         self._taken += 1
         if self._taken > self._slots:
             fail("P4", f"{consumer.name} runs {self._taken} handlers in {self._slots} slots")
+        if self._limits is not None:
+            self._check_limits(self._limits, work)
         for item in work.items:
             self._observer.handler_begins(consumer, item.record, item.offset)
         call = _Call(work, consumer.chance(behaviour.handler_hangs))
@@ -188,6 +206,21 @@ class ProcessingLoop(ApplicationLoop):
         takes_ms = consumer.draw(*behaviour.handler_ms) + (consumer.draw(1, 3 * _TIMEOUT_MS) if call.hangs else 0)
         fails = consumer.chance(behaviour.handler_fails)
         consumer.later(takes_ms, lambda: self._handled(call, fails=fails))
+
+    def _check_limits(self, limits: Limits, work: Work) -> None:
+        """P8: no second has too many calls, in all and of a key, and no topic has too many at once."""
+        for key, most in (("all", limits.calls_per_second), (work.items[0].key, limits.calls_per_second_per_key)):
+            begun = self._begun[key]
+            begun.append(self._now_ms)
+            while begun[0] <= self._now_ms - 1_000:
+                begun.popleft()
+            if key is not None and most is not None and len(begun) > most:
+                fail("P8", f"{self._consumer.name} begins {len(begun)} calls of key {key} in a second, may {most}")
+        topic = work.partition.topic
+        own = limits.topics.get(topic)
+        running = sum(call.work.partition.topic == topic for call in self._running.values())
+        if own is not None and own.concurrency is not None and running >= own.concurrency:
+            fail("P8", f"{self._consumer.name} runs {running + 1} calls of {topic}, may {own.concurrency}")
 
     def _handled(self, call: _Call, *, fails: bool = False, cancelled: bool = False) -> None:
         if self._consumer.closed or call.over:

@@ -23,7 +23,7 @@ def key_of(topics: Any, topic: str, topic_id: Any, index: int) -> TopicIdPartiti
 
 
 class Processed(Checker):
-    """P1 to P6, of one run with process(). The slots, P4, are counted by `actors.processing`."""
+    """P1 to P6, of one run with process(). Slots and limits, P4 and P8, are counted by `actors.processing`."""
 
     def __init__(self, run_state: RunState) -> None:
         super().__init__(run_state)

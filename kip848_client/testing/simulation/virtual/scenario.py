@@ -142,6 +142,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         handlers: concurrency of process(), by which the applications read then; 0 is a loop around poll().
         outputs: part of the calls of handlers that produce something, which is acknowledged late or refused.
         slice_records: how many done records make a transaction of process() due; 0 is without transactions.
+        handlers_per_second: how many handlers a member may begin in any second, and a fifth of it of each key; two of
+            one topic run at once, which comes first. 0 has no limit.
         skip: numbers of planned events that are left out; how a failing run is made smaller.
     """
 
@@ -206,6 +208,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     handlers: int = 0
     outputs: float = 0.0
     slice_records: int = 0
+    handlers_per_second: int = 0
     skip: frozenset[int] = frozenset()
 
 
@@ -422,6 +425,7 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
         ),
         PROCESSING,
         _named("processing_outputs", "outputs=0.6", base=PROCESSING),
+        _named("processing_limits", "handlers_per_second=20", base=PROCESSING),
         _named("processing_transactions", "slice_records=8 classic=0", base=PROCESSING),
         QUIET,
     )
