@@ -116,7 +116,7 @@ class Driver(ABC):
             check_not_async(settings.on_failure, name="on_failure", instead="give a function that is not asynchronous")
             check_takes(settings.on_failure, "failure", name="on_failure")
         self.telemetry: Final = HandlerTelemetry(client_id=client_id, group_id=group_id)
-        self.settings = settings
+        self.settings: ProcessSettings = settings
         self._cancellable: Final = cancellable
         self._renewable: Final = renewable
         self.core: Final = Processing(settings.bounds(cancellable=cancellable, renewable=renewable))
