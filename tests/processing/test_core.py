@@ -247,6 +247,30 @@ def test_all_slots_abandoned_is_an_end() -> None:
     assert played.given_up
 
 
+def test_more_slots_end_a_stand_still() -> None:
+    """Whoever raises the concurrency because nothing goes on must not see process() end all the same."""
+    played = Played(2, timeout_ms=1000, grace_ms=100, cancellable=False)
+    played.take(*range(3))
+    played.advance(1000)
+    played.change(concurrency=3)
+    assert played.started == [0, 1, 2]
+    played.advance(100)
+    assert not played.given_up
+
+
+def test_a_late_end_is_no_end_of_a_stand_still_with_fewer_slots() -> None:
+    """Two calls do not end, and there is one slot: process() would stand still without a word."""
+    played = Played(3, timeout_ms=1000, grace_ms=100, cancellable=False)
+    played.take(0, 1, 2)
+    played.change(concurrency=1)
+    played.advance(1000)
+    played.end(0)
+    played.advance(99)
+    assert not played.given_up
+    played.advance(1)
+    assert played.given_up
+
+
 def test_a_full_buffer_stops_reading_and_pauses_nothing_while_slots_are_taken() -> None:
     """Memory is bounded, and librdkafka keeps what it has fetched."""
     played = Played(2, buffer=4)

@@ -100,6 +100,16 @@ def test_a_limited_key_does_not_stop_others() -> None:
     assert played.core.status(played.now).running == 0
 
 
+def test_a_limited_key_does_not_stop_others_beside_a_topic_that_waits() -> None:
+    """The partition with both keys is looked at again before the one of the topic is for the second time."""
+    played = Played(10, limits=Limits(calls_per_second_per_key=1, topics={"bulk": Limits(concurrency=1)}))
+    _take_keyed(played, "a", first=10)
+    played.end(10)
+    played.take(0, 1, partition=BULK)
+    _take_keyed(played, "ab", first=11)
+    assert played.started == [10, 0, 12]
+
+
 def test_a_limited_key_waits_in_any_order() -> None:
     """order="none": its records are not in one lane, and still of one key."""
     played = Timed(Limits(calls_per_second_per_key=2))
@@ -240,6 +250,35 @@ def test_limits_of_a_key_and_priorities_change_while_it_runs() -> None:
     played.end(20, partition=BULK)
     played.end(21, partition=BULK)
     assert played.started == [0, 20, 21, 1]
+
+
+def test_a_limit_is_not_asked_for_in_a_loop_while_a_transaction_is_written() -> None:
+    """Nothing may begin before that has ended, whatever the limit says."""
+    played = Played(5, slice_records=1, limits=Limits(calls_per_second=2))
+    played.core.assigned(P, 0)
+    played.take(0, 1, 2)
+    played.advance(100)
+    played.end(0)
+    slice_ = played.core.take_slice(played.now)
+    assert slice_ is not None
+    assert played.core.next_due_ms() == 1_000
+    played.end(1)
+    assert played.core.next_due_ms() is None
+    played.advance(2_000)
+    assert played.started == [0, 1]
+    played.core.slice_ended(slice_, played.now)
+    assert played.core.take_slice(played.now) is not None
+    played.perform()
+    assert played.started == [0, 1, 2]
+
+
+def test_few_of_the_calls_that_have_begun_are_kept() -> None:
+    """As many as the rate has, and as many again."""
+    pacing = Pacing(Limits(calls_per_second=10))
+    for now_ms in range(0, 100_000, 100):
+        pacing.begins("t", None, now_ms)
+        assert pacing.due_ms() <= now_ms + 100
+    assert len(pacing._all._begun) <= 20
 
 
 def test_keys_that_are_long_ago_are_forgotten() -> None:

@@ -480,13 +480,18 @@ class Processing:
                     gated += 1
                     continue
                 lane = heapq.heappop(startable)[2] if startable else None
-                if startable:
+                starts = (
+                    lane is not None
+                    and lane.startable
+                    and not (pacing is not None and self._set_aside(pacing, partition, lane, now_ms))
+                )
+                if not startable:
+                    partition.turn = False
+                elif starts:
                     turns.append(partition)
                 else:
-                    partition.turn = False
-                if lane is None or lane.busy or not lane.waiting:
-                    continue
-                if pacing is not None and self._set_aside(pacing, partition, lane, now_ms):
+                    turns.insert(len(turns) - gated, partition)  # behind those it would not be looked at again
+                if lane is None or not starts:
                     continue
                 gated = 0
                 waiting = lane.waiting
@@ -810,7 +815,7 @@ class Processing:
         self._running -= len(work.items) if counts else 0
         self._timeouts.pop(key, None)
         self._graces.pop(key, None)
-        if self._abandoned.pop(key, None) is not None:
+        if self._abandoned.pop(key, None) is not None and len(self._abandoned) < self._bounds.concurrency:
             self._stuck_since_ms = None
         work.state = "ended"
         return counts
@@ -876,7 +881,7 @@ class Processing:
         dues += [first[0] for first in (_first(self._timeouts), _first(self._graces)) if first is not None]
         if self._stuck_since_ms is not None:
             dues.append(self._stuck_since_ms + self._bounds.grace_ms)
-        if self._paced_ms is not None:
+        if self._paced_ms is not None and not self._held_up:
             dues.append(self._paced_ms)
         return min(dues, default=None)
 
@@ -927,7 +932,9 @@ class Processing:
         self._look_if_stuck(now_ms)
 
     def _look_if_stuck(self, now_ms: int) -> None:
-        if self._stuck_since_ms is None and len(self._abandoned) >= self._bounds.concurrency:
+        if len(self._abandoned) < self._bounds.concurrency:
+            self._stuck_since_ms = None
+        elif self._stuck_since_ms is None:
             self._stuck_since_ms = now_ms
 
     # --- back-pressure
