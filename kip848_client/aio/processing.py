@@ -595,7 +595,7 @@ class TaskProcessor(Driver):
         def call() -> None:
             try:
                 function()
-            except Exception as error:  # noqa: BLE001  else only the event loop's log has it
+            except BaseException as error:  # noqa: BLE001  else it ends the event loop, or only its log has it
                 self.stop(error)
             self._tell()
 

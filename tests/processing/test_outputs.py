@@ -29,7 +29,7 @@ class FakeProducer:
         self.room = room
         self.sent: list[tuple[Any, Callable[[Any, Any], None]]] = []
         self._reports: list[Callable[[], None]] = []
-        self.raises: Exception | None = None
+        self.raises: BaseException | None = None
         """Out of the next poll()."""
         self._lock = threading.Lock()
 
@@ -244,9 +244,10 @@ def test_a_refused_output_ends_process_as_a_handler_that_raised(
     assert kip848_broker.groups.committed("g").get(("orders", 0), 0) == 0
 
 
+@pytest.mark.parametrize("error", [NO, SystemExit(3)])
 @pytest.mark.parametrize("way", [_in_threads, _in_tasks])
 def test_what_a_callback_of_the_producer_raises_ends_process(
-    kip848_broker: EmbeddedBroker, way: Callable[..., Callable[[], None]]
+    kip848_broker: EmbeddedBroker, way: Callable[..., Callable[[], None]], error: BaseException
 ) -> None:
     """The thread that polls would end with it, and process() would wait for acknowledgements for ever."""
     _filled(kip848_broker, 2)
@@ -259,19 +260,19 @@ def test_what_a_callback_of_the_producer_raises_ends_process(
     def run() -> None:
         try:
             way(kip848_broker, handle, outputs=producer)()
-        except ValueError as error:
-            raised.append(error)
+        except (ValueError, SystemExit) as what:
+            raised.append(what)
 
     running = threading.Thread(target=run)
     running.start()
     wait_until(lambda: len(producer.sent) == 2)
-    producer.raises = NO
+    producer.raises = error
     wait_until(lambda: producer.raises is None)
     for _ in range(2):
         producer.acknowledge()
     running.join(TIMEOUT_S)
 
-    assert raised == [NO]
+    assert raised == [error]
     assert kip848_broker.groups.committed("g")["orders", 0] == 2, "what is acknowledged before the end is done"
     wait_until(lambda: all(thread.name != "kip848-sender" for thread in threading.enumerate()))
 

@@ -121,7 +121,7 @@ class Sender:
             news = [self.look]
             try:
                 self._producer.poll(_POLL_S)
-            except Exception as error:  # noqa: BLE001  of a callback of the application's, or the producer is closed
+            except BaseException as error:  # noqa: BLE001  of a callback of the application's, or the producer is closed
                 news.append(partial(_raise, error))
                 time.sleep(_POLL_S)
             if self._closed:
@@ -142,5 +142,5 @@ class Sender:
             self._polls = False
 
 
-def _raise(error: Exception) -> None:
+def _raise(error: BaseException) -> None:
     raise error

@@ -441,7 +441,7 @@ class ThreadProcessor(Driver):
         with self._moved:
             try:
                 function()
-            except Exception as error:  # noqa: BLE001  else it is lost on this thread
+            except BaseException as error:  # noqa: BLE001  else it is lost on this thread
                 self.stop(error)
             self._moved.notify_all()
             awaited = bool(self.core.paused) or self.core.commit_urgent
