@@ -13,6 +13,7 @@ from kip848_client.common.error_codes import ErrorCode
 from kip848_client.common.model import BrokerNode
 from kip848_client.errors import BrokerError, ConnectionLostError, RequestTimeoutError
 from kip848_client.member.core.assignment import IdPartition
+from kip848_client.member.share.held_records import AcquiredRecord, HeldRecords
 from kip848_client.member.share.share_events import (
     AcknowledgeType,
     CommitEnded,
@@ -614,3 +615,21 @@ def test_r351_the_session_with_a_leader_that_leads_nothing_any_more_is_closed() 
     driver.reader.close(deadline_ms=30_000)
     driver.advance()
     assert driver.told(ShareSend) == []  # node 2 still has a request under way, node 1 is done with
+
+
+def test_r338_a_lock_ends_in_time_though_records_wait_in_another_order() -> None:
+    """Of two leaders the one that was asked later answered first, so its records, whose locks last longer, are
+    in front."""
+    held = HeldRecords()
+    late, early, first = (
+        AcquiredRecord((TOPIC, node_id), "mails", Record(b"", offset=0), 1, until_ms, node_id)
+        for node_id, until_ms in [(1, 30_000), (2, 25_000), (3, 10_000)]
+    )
+    for each in (late, early, first):
+        held.acquired([each])
+    assert held.expire(now_ms=10_000) == []
+    assert held.waiting == 2
+    assert held.take(3, now_ms=10_000) == [late, early]
+    assert held.next_end_ms() == 25_000
+    assert held.expire(now_ms=25_000) == [early]
+    assert held.next_end_ms() == 30_000

@@ -210,14 +210,14 @@ class HeldRecords:
         """Drop records whose locks have ended. Returns those that the application has."""
         if self._end_ms is None or now_ms < self._end_ms:
             return []
-        while self._waiting and self._waiting[0].lock_until_ms <= now_ms:
-            self._waiting.popleft()
+        # Not in the order of their ends: one leader may answer earlier than another that was asked before it.
+        kept = [held for held in self._waiting if held.lock_until_ms > now_ms]
+        self._waiting.clear()
+        self._waiting.extend(kept)
         lost = [held for held in self._out.values() if held.lock_until_ms <= now_ms]
         for held in lost:
             del self._out[held.partition, held.offset]
-        ends = [held.lock_until_ms for held in self._out.values()]
-        ends += [self._waiting[0].lock_until_ms] if self._waiting else []
-        self._end_ms = min(ends, default=None)
+        self._end_ms = min((held.lock_until_ms for held in (*kept, *self._out.values())), default=None)
         return lost
 
     def drop_waiting(self, node_id: int) -> None:
