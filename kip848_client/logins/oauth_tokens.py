@@ -135,7 +135,9 @@ class OAuthTokens:
             daemon_thread(self._renew, "kip848-oauth-tokens").start()
         except BaseException:
             if claimed:
-                self._renewing = False
+                with self._changed:
+                    self._renewing = False
+                    self._changed.notify_all()  # who waits for it begins one
             raise
 
     def _renew(self) -> None:

@@ -6,9 +6,10 @@ import threading
 
 import pytest
 
-from kip848_client.errors import AuthenticationError, ConnectionLostError
+from kip848_client.errors import AuthenticationError, ConnectionLostError, OutOfResourcesError
 from kip848_client.logins.callback import CallbackSource, read_token
 from kip848_client.logins.oauth_tokens import OAuthTokens
+from tests.support.waiting import TIMEOUT_S, wait_until
 
 
 class Issuer:
@@ -112,3 +113,23 @@ def test_what_is_no_token_is_refused_without_being_shown(returned: object, told:
     with pytest.raises(AuthenticationError, match=told) as refusal:
         read_token(returned)
     assert "canary" not in str(refusal.value)
+
+
+def test_who_waits_for_a_renewal_that_could_not_begin_begins_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process had no thread left for a moment: the other one, which has no token, would wait for ever."""
+    tokens = OAuthTokens(CallbackSource(lambda _: ("t", 2e10), None))
+    got: list[str] = []
+    other = threading.Thread(target=lambda: got.append(tokens.token().value), daemon=True)
+
+    class NoThread:
+        def start(self) -> None:
+            monkeypatch.undo()
+            other.start()
+            wait_until(lambda: tokens._changed._waiters)  # type: ignore[attr-defined]
+            raise OutOfResourcesError("no more threads")
+
+    monkeypatch.setattr("kip848_client.logins.oauth_tokens.daemon_thread", lambda *_: NoThread())
+    with pytest.raises(OutOfResourcesError):
+        tokens.token()
+    other.join(TIMEOUT_S)
+    assert got == ["t"]
