@@ -42,7 +42,7 @@ def test_every_invariant_has_a_bug_that_trips_it() -> None:
         "C": range(1, 10),
         "L": (1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12, 13),
         "K": (2, 3, 5, 6, 8, 9, 11),  # the coordinator asserts K1 itself, and K12 is L1
-        "P": range(1, 8),
+        "P": range(1, 9),
         "U": (1, 2, 3),
         "X": range(1, 8),
     }
