@@ -48,6 +48,8 @@ UNPACKED_MAX: Final = 64 * 1024 * 1024
 
 _RECORD_SIZE_MIN: Final = 7
 """Each of the seven numbers of a record takes at least one byte."""
+_OFFSET_MIN: Final = -(2**63)
+_OFFSET_MAX: Final = 2**63 - 1
 _INT32_BYTES: Final = 5
 _INT64_BYTES: Final = 10
 """The longest that a number of so many bits may be, in groups of seven bits."""
@@ -213,15 +215,16 @@ def records_of(
     data: bytes | bytearray | memoryview,
     position: int = 0,
     *,
-    first: int = 0,
-    last: int | None = None,
+    first: int = _OFFSET_MIN,
+    last: int = _OFFSET_MAX,
     unpacked_max: int = UNPACKED_MAX,
 ) -> tuple[Record, ...]:
     """The records of the batch at *position*, in any compression.
 
     Args:
         first, last: offsets of the first and the last record that is wanted. Others are stepped over, or not looked
-            at: a member of a share group gets whole batches although it may have acquired one record.
+            at: a member of a share group gets whole batches although it may have acquired one record. By default all,
+            also those whose offset lies outside of their batch.
         unpacked_max: bytes that compressed records may unpack to.
 
     Raises:
@@ -230,7 +233,7 @@ def records_of(
     header = parse_batch_header(data, position)
     content = _content_of(data, position, header, unpacked_max)
     try:
-        return tuple(_read_records(content, header, first, header.last_offset if last is None else last))
+        return tuple(_read_records(content, header, first, last))
     except IndexError as failure:
         raise ProtocolError(f"the records of the batch at byte {position} are damaged: {failure}") from failure
 
