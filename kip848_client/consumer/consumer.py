@@ -218,6 +218,7 @@ class Consumer(Generic[K_co, V_co]):
         core = self._core
         core.check_not_handling("unsubscribe")
         with core.gate:
+            core.count_in_hand_as_done()
             core.group.unsubscribe(timeout_ms=core.group.default_api_timeout_ms, waits=not core.as_messages)
             if not core.group.listener_effect and not core.as_messages:
                 core.fetcher.stop_all()

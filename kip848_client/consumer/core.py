@@ -189,7 +189,7 @@ class ConsumerCore(Generic[K_co, V_co]):
         observer.want_lags = lambda: probe.want_lags() if (probe := health()) is not None else None
         self.mark: object = None
         self.in_hand: Sequence[Message[Any, Any]] = ()
-        """What the last poll() or consume() returned. It counts as processed when the next one begins."""
+        """What the last poll() or consume() returned. Processed once the next one, or the last commit, begins."""
         self.committed_by_hand: dict[NamedPartition, OffsetAndMetadata] = {}
         """Commits of the application since then: records before these offsets are processed, too."""
         self._layout_checked = False
@@ -714,7 +714,7 @@ class ConsumerCore(Generic[K_co, V_co]):
             errors = self.group.close(
                 timeout_ms=max(0, int((deadline_s - time.monotonic()) * 1_000)),
                 mode=mode,
-                before_commit=None if in_hand_is_done else self._take_back_in_hand,
+                before_commit=self.count_in_hand_as_done if in_hand_is_done else self._take_back_in_hand,
                 release=self.fetcher.close,
             )
             self._finalizer.detach()
@@ -747,6 +747,10 @@ class ConsumerCore(Generic[K_co, V_co]):
                     f"close(): {reader} did not come out of its call, its listener or its process() in time; the "
                     "member leaves its group without its listeners"
                 )
+
+    def count_in_hand_as_done(self) -> None:
+        """Before the member's last commit, so that none of the interval follows it with older offsets."""
+        self.in_hand = ()
 
     def _take_back_in_hand(self) -> None:
         """Count what the last poll() or consume() returned as not returned."""

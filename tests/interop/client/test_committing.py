@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from confluent_kafka import Consumer as PlainConsumer
 from confluent_kafka import Producer
 
 from kip848_client import Consumer, EmbeddedBroker, IllegalStateError, KafkaError, TopicPartition
 from kip848_client.common.model import NamedPartition
+from kip848_client.consumer.consumer import core_of
 from kip848_client.consumer.records.data_plane import OFFSET_INVALID, group_metadata_bytes
 from kip848_client.errors import CommitFailedError, Kip848Error, RequestTimeoutError
+from kip848_client.member.core.events import CommitRequested, MemberEvent
 from kip848_client.testing.faults import ALWAYS, drop
 from tests.interop.client.conftest import MakeConsumer
 from tests.interop.client.drive import Produce, delivered_once
@@ -221,3 +225,39 @@ def test_automatic_commits_go_on_while_a_handler_is_slow(broker: EmbeddedBroker,
             consumer.store_offsets(offsets=[TopicPartition("orders", 0, 2)])
         # No poll() follows: the handler of the third record is at work.
         wait_until(lambda: broker.groups.committed("g").get(NamedPartition("orders", 0)) == 2, what="the commit")
+
+
+@pytest.mark.parametrize("end", [Consumer.close, Consumer.unsubscribe])
+def test_no_commit_of_the_interval_takes_back_the_last_one(
+    broker: EmbeddedBroker, produce: Produce, monkeypatch: pytest.MonkeyPatch, end: Callable[[Consumer], object]
+) -> None:
+    """While the last commit is on its way, the heartbeat thread may ask what is processed, and commit that after it.
+
+    The records that it commits were in hand until then: the next owner would get them again.
+    """
+    produce("orders", 3, partitions=[0])
+    first = NamedPartition("orders", 0)
+    with Consumer({**QUIET, **settings(broker.bootstrap_servers, auto_commit_interval_ms=60_000)}) as consumer:
+        consumer.subscribe(["orders"])
+        returned = 0
+        while returned < 3:
+            returned += len(consumer.consume(3, 0.2))
+        core = core_of(consumer)
+        post = core.manager.post
+        processed: list[int] = []
+
+        def answered() -> bool:
+            progress = core.progress()
+            if progress is not None:  # otherwise another thread looks at the positions just now
+                processed.append(progress.positions[first].offset)
+            return progress is not None
+
+        def post_and_ask(event: MemberEvent) -> object:
+            if isinstance(event, CommitRequested):
+                wait_until(answered)
+            return post(event)
+
+        monkeypatch.setattr(core.manager, "post", post_and_ask)
+        end(consumer)
+        assert processed == [3]
+        assert broker.groups.committed("g")[first] == 3
