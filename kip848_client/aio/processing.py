@@ -24,6 +24,7 @@ from kip848_client.consumer.processing.driver import CANCELLED_GRACE_S, DRAIN_SL
 from kip848_client.consumer.records.data_plane import Message
 from kip848_client.errors import DeserializationError, Kip848Error, MaxPollExceededError, ProcessingError
 from kip848_client.member.processing.limits import Limits
+from kip848_client.member.processing.outbox import Slice
 from kip848_client.member.processing.settings import ProcessSettings
 from kip848_client.member.processing.work import HANDLING, Work
 
@@ -240,7 +241,7 @@ class TaskProcessor(Driver):
             self._hurry = anyio.Event()
 
     async def _keep_time(self) -> None:
-        """Do what is due: retries, time-outs, batches, reports of dead letters."""
+        """Do what is due: retries, time-outs, batches, limits."""
         while True:
             self.tick()
             while self._unstarted:
@@ -279,6 +280,17 @@ class TaskProcessor(Driver):
             except BaseException:  # brokers were away for longer than the cancelled task could wait
                 self.write_no_more()
                 raise
+
+    def begin_slice(self) -> Slice | None:
+        """See `Driver`."""
+        slice_ = super().begin_slice()
+        self._tell()  # a limit may be what holds up now
+        return slice_
+
+    def slice_ended(self, slice_: Slice, error: Exception | None) -> None:
+        """See `Driver`."""
+        super().slice_ended(slice_, error)
+        self._tell()
 
     async def _transact_all(self) -> None:
         """The last transactions before partitions are given away."""

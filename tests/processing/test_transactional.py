@@ -15,7 +15,7 @@ import pytest
 import tenacity
 from confluent_kafka import Producer
 
-from kip848_client import AsyncConsumer, Consumer, DeadLetters, HandlerTransaction
+from kip848_client import AsyncConsumer, Consumer, DeadLetters, HandlerTransaction, Limits
 from kip848_client.common.model import NamedPartition
 from kip848_client.consumer.transactions import producer_calls
 from kip848_client.errors import (
@@ -59,6 +59,32 @@ def _filled(broker: EmbeddedBroker, count: int, *, keys: int = 10, partitions: i
 
 def _written(broker: EmbeddedBroker, topic: str = "invoices") -> list[str]:
     return [(one.value() or b"").decode() for one in read_committed(broker.bootstrap_servers, topic)]
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_limit_is_looked_at_when_a_transaction_has_ended(
+    kip848_broker: EmbeddedBroker, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While one holds up all others, nobody waits for the limit."""
+    monkeypatch.setattr("kip848_client.aio.processing._SLICE_S", 600.0)  # else it is looked at every second
+    _filled(kip848_broker, 4)
+
+    async def main() -> None:
+        async with AsyncConsumer(_conf(kip848_broker)) as consumer:
+
+            async def handle(message: Any, tx: HandlerTransaction) -> None:
+                tx.produce("invoices", message.value(), message.key())
+                if message.offset() == 3:
+                    consumer.hand_over()
+
+            await consumer.subscribe(["orders"])
+            with anyio.fail_after(TIMEOUT_S):
+                await consumer.process(
+                    handle, limits=Limits(calls_per_second=10), transactional=_producer(kip848_broker), slice_records=1
+                )
+
+    anyio.run(main, backend=backend)
+    assert sorted(_written(kip848_broker)) == ["0", "1", "2", "3"]
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
