@@ -259,7 +259,7 @@ def test_what_a_callback_of_the_producer_raises_ends_process(
 
     def run() -> None:
         try:
-            way(kip848_broker, handle, outputs=producer)()
+            way(kip848_broker, handle, outputs=producer, grace_s=TIMEOUT_S)()
         except (ValueError, SystemExit) as what:
             raised.append(what)
 
