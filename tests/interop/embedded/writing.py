@@ -81,7 +81,9 @@ class TransactionThread:
         try:
             if self._sends_offsets:
                 self._repeat(lambda: producer.send_offsets_to_transaction(offsets, group, TIMEOUT_S))
-            elif not commit:
+            if not commit:
+                # librdkafka 2.16 gives the sequence number of a record that abort_transaction() meets on its way to a
+                # broker that dies to the next record. If the first one was written, Kafka takes that for a repetition.
                 producer.flush(TIMEOUT_S)
             if commit:
                 self._repeat(lambda: producer.commit_transaction(TIMEOUT_S))
