@@ -356,6 +356,15 @@ def test_a_retention_time_in_the_request_wins(retention_ms: int) -> None:
     assert h.fetch(None) == {("foo", 1): 5}
 
 
+def test_a_retention_time_longer_than_any_record_can_say_keeps_the_offset() -> None:
+    """The record of it could not be written, and the client was told of an unknown error."""
+    h = Harness()
+    h.create_topic("foo", partitions=1)
+    h.commit("", -1, {"foo": {0: 5}}, version=4, retention_ms=2**63 - 1)
+    assert h.coordinator.committed("g")["foo"][0].expire_timestamp_ms == 2**63 - 1
+    h.verify_log()
+
+
 def test_commits_do_not_keep_a_member_alive() -> None:
     """Only heartbeats do: a consumer whose heartbeat thread died is replaced."""
     h = _member_at_2()

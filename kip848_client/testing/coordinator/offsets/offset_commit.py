@@ -42,6 +42,8 @@ from kip848_client.wire.messages.txn_offset_commit import (
 
 _TOPIC_IDS_VERSION: Final = 10
 _TXN_TOPIC_IDS_VERSION: Final = 6
+_NEVER_MS: Final = 2**63 - 1
+"""The latest time that a record can hold."""
 
 
 def handle_offset_commit(
@@ -254,7 +256,7 @@ def _commit_partition(
         leader_epoch=partition.committed_leader_epoch,
         metadata=partition.committed_metadata or "",
         commit_timestamp_ms=request.wall_ms,
-        expire_timestamp_ms=-1 if retention_ms < 0 else request.wall_ms + retention_ms,
+        expire_timestamp_ms=-1 if retention_ms < 0 else min(request.wall_ms + retention_ms, _NEVER_MS),
         topic_id=found.topic_id if retention_ms < 0 else ZERO_UUID,  # record version 1 has no room for it
     )
     if transaction is not None:
