@@ -219,12 +219,15 @@ class ShareHost:
                     self._loop = asyncio.get_running_loop()
                 self._advance()
                 await self._stopping.wait()
-                await self._coordinator.aclose()
-                await self._sender.aclose()
                 self._tasks.cancel_scope.cancel()
         finally:
             if self._timer is not None:
                 self._timer.cancel()
+            with anyio.CancelScope(shield=True):  # after the tasks: one of them may have been about to open another
+                if self._coordinator is not None:
+                    await self._coordinator.aclose()
+                if self._sender is not None:
+                    await self._sender.aclose()
 
     def _coordinator_lost(self, node_id: int) -> None:
         self._step(CoordinatorDisconnected(node_id))
