@@ -106,5 +106,5 @@ def test_the_errors_alone_do_not_load_librdkafka() -> None:
 
 def test_every_exception_is_on_the_page_about_exceptions() -> None:
     """A user meets a name in a traceback and looks it up; one that is missing leaves them with the source."""
-    page = (Path(__file__).resolve().parents[2] / "docs" / "exceptions.md").read_text(encoding="utf-8")
+    page = (Path(__file__).resolve().parents[2] / "docs/reference/errors.md").read_text(encoding="utf-8")
     assert [error.__name__ for error in CLASSES if f"`{error.__name__}`" not in page and error is not Kip848Error] == []

@@ -67,6 +67,7 @@ PROGRAMS = {
         after="import asyncio\nasyncio.run(serve())",
         ends_by="KeyboardInterrupt",
     ),
+    "configuration.md": Program(after="consumer.close()"),
     "deploying.md": Program(
         before="import os\nseen = []\ndef handle(message):\n    seen.append(message.value())\n"
         "    if len(seen) == 3: os.kill(os.getpid(), signal.SIGTERM)",
@@ -107,7 +108,7 @@ PROGRAMS = {
         "        await asyncio.wait([processing])\n"
         "asyncio.run(many())",
     ),
-    "exceptions.md": Program(
+    "reference/errors.md": Program(
         after="from kip848_client import Consumer\n"
         "with Consumer({'bootstrap.servers': 'localhost:9092', 'group.id': 'orders',"
         " 'auto.offset.reset': 'earliest'}) as consumer:\n"
@@ -186,7 +187,6 @@ PROGRAMS = {
     "tutorial/first-spark-job.md": Program(
         after="assert {row.what: row['count'] for row in spark.table('counts').collect()} == {'tea': 2, 'milk': 1}"
     ),
-    "values.md": Program(after="consumer.close()"),
     "workers.md": Program(
         before="import threading\njobs, feeds = [], set()\n"
         "def run_next_job(fencing_token):\n"

@@ -32,7 +32,7 @@ NEVER_RUN = "is an async function, which would never run here"
 
 
 def test_every_wrong_argument_gets_an_exception_of_this_library(broker: EmbeddedBroker) -> None:
-    """A program that handles `Kip848Error`, as docs/exceptions.md says, must not die of a TypeError."""
+    """A program that handles `Kip848Error`, as docs/reference/errors.md says, must not die of a TypeError."""
     with contextlib.suppress(Kip848Error), Consumer({**QUIET, **settings(broker.bootstrap_servers)}) as consumer:
         for name, arguments in wrong_calls(Consumer):
             with contextlib.suppress(Kip848Error):
