@@ -42,9 +42,10 @@ TESTS = (
 )
 """Pages whose blocks are a module of tests."""
 
-POSTGRES = "postgres.md"
+POSTGRES = re.compile(r"^## PostgreSQL$.*?(?=^## )", re.DOTALL | re.MULTILINE)
+"""The recipes that need a database."""
 POSTGRES_ADDRESS = "KIP848_POSTGRES"
-"""Variable with the address of an empty database, for the page about PostgreSQL."""
+"""Variable with the address of an empty one."""
 
 STOP = "if len(seen) == 3: raise KeyboardInterrupt"
 PROGRAMS = {
@@ -58,6 +59,11 @@ PROGRAMS = {
         "seen = []\n"
         f"def handle(message):\n    seen.append(message.value())\n    {STOP}\n"
         "try:\n    serve(conf, handle, lambda: True)\nexcept KeyboardInterrupt:\n    pass\n"
+        "seen.clear()\n"
+        "def total(message, runner):\n"
+        "    assert {task.partition for task in runner.active} == set(range(6))\n"
+        "    handle(message)\n"
+        "try:\n    serve_tasks(conf | {'group.id': 'tasks'})\nexcept KeyboardInterrupt:\n    pass\n"
         "test_my_assignor()\n"
         "test_everything_is_assigned_evenly()\n"
         "with EmbeddedBroker() as other:\n    test_a_group_with_an_assignor_of_its_own(other)"
@@ -172,12 +178,6 @@ PROGRAMS = {
         after="for each in spark.streams.active:\n    each.processAllAvailable()\n    each.stop()\n"
         "assert all(broker.groups.committed(each) for each in ('billing', 'invoices', 'archive'))",
     ),
-    "streams.md": Program(
-        before=f"seen = []\ndef handle(message, runner):\n    seen.append(message.value())\n"
-        f"    assert {{task.partition for task in runner.active}} == set(range(6))\n    {STOP}",
-        after="serve({'bootstrap.servers': 'localhost:9092', 'group.id': 'g', 'auto.offset.reset': 'earliest'})",
-        ends_by="KeyboardInterrupt",
-    ),
     "tutorial/first-consumer.md": Program(
         before=f"import builtins\nseen = []\n"
         f"def print(value, *more):\n    builtins.print(value, *more)\n"
@@ -221,16 +221,19 @@ page = open("page.py").read().replace("localhost:9092", broker.bootstrap_servers
 
 
 def code_of(document: Path) -> str:
-    """The Python blocks of a document."""
-    return "\n\n".join(
-        re.findall(r"^```python\n(.*?)^```", document.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
-    )
+    """The Python blocks of a document, but for those that need a database."""
+    return code_in(POSTGRES.sub("", document.read_text(encoding="utf-8")))
+
+
+def code_in(text: str) -> str:
+    """The Python blocks of a text."""
+    return "\n\n".join(re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE))
 
 
 def test_every_page_with_code_is_run() -> None:
     """A page that is added with code that never ran would be wrong sooner or later."""
     pages = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md") if code_of(page)}
-    assert pages == {*TESTS, *PROGRAMS, POSTGRES}
+    assert pages == {*TESTS, *PROGRAMS}
 
 
 @pytest.mark.slow
@@ -242,12 +245,13 @@ def test_the_examples_of_a_document_run(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(POSTGRES_ADDRESS not in os.environ, reason=f"needs {POSTGRES_ADDRESS}, psycopg and SQLAlchemy")
-def test_the_page_about_postgres_runs(tmp_path: Path) -> None:
+def test_the_recipes_for_postgres_run(tmp_path: Path) -> None:
     """The same, where there is a database."""
+    (recipes,) = POSTGRES.findall((DOCS / "recipes.md").read_text(encoding="utf-8"))
     fixture = (
         f"import os\nimport pytest\n@pytest.fixture\ndef postgres():\n    return os.environ['{POSTGRES_ADDRESS}']\n"
     )
-    run_as_tests(fixture + code_of(DOCS / POSTGRES), tmp_path)
+    run_as_tests(fixture + code_in(recipes), tmp_path)
 
 
 def run_as_tests(code: str, tmp_path: Path) -> None:

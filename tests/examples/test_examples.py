@@ -386,7 +386,7 @@ def test_health_answers_probes() -> None:
 
 @pytest.mark.slow
 def test_local_state(kip848_broker: EmbeddedBroker, tmp_path: Path) -> None:
-    """docs/streams.md: a task moves when its new process has the state, and any process answers."""
+    """docs/assignors.md: a task moves when its new process has the state, and any process answers."""
     for topic in ("orders", "orders-totals"):
         kip848_broker.topics.create(topic, partitions=2)
     check_local_state(kip848_broker.bootstrap_servers, tmp_path, protocol="consumer")

@@ -1,4 +1,4 @@
-"""docs/protocol.md as data: its rules, and the parts of it, and of other pages, that are made from the code.
+"""docs/protocol.md as data: its rules, and the parts of it that are made from the code.
 
 ``python -m tests.support.protocol_document`` (``make docs``) rewrites the generated parts in place. A test fails while
 they differ from the code, and while a rule has no test (`tests/source/test_rules.py`).
@@ -36,8 +36,6 @@ from tests.support.state_diagram import (
 from tests.transcripts.diagram import sequence_diagram
 
 DOCUMENT: Final = Path(__file__).resolve().parents[2] / "docs" / "protocol.md"
-PAGES: Final = (DOCUMENT, DOCUMENT.with_name("assignors.md"))
-"""Pages with generated parts."""
 
 _BLOCK: Final = re.compile(r"(<!-- generated: (?P<name>[a-z ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -174,9 +172,8 @@ def _table(header: list[str], rows: Iterable[list[str]]) -> str:
 
 
 def main() -> None:
-    """Rewrite the pages in place."""
-    for page in PAGES:
-        page.write_text(rewrite(page.read_text(encoding="utf-8")), encoding="utf-8")
+    """Rewrite the page in place."""
+    DOCUMENT.write_text(rewrite(DOCUMENT.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":
