@@ -48,7 +48,7 @@ REFERENCE: Final = {
 NOT_SEARCHED: Final = ("changelog", "invariants", "protocol")
 WEIGHTS: Final = {
     "configuration": 4,  # who searches for a key wants its row
-    **dict.fromkeys(("architecture", "contributing", "performance"), 0.0005),
+    **dict.fromkeys(("architecture", "contributing", "differences", "performance"), 0.0005),
     **dict.fromkeys(("reference", "examples"), 0.001),
 }
 """Pages, or folders of them -> their weight in the search. Guides have 1, and what contributors read comes last.

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -230,9 +231,10 @@ def test_the_addresses_of_several_nodes_are_a_list(start: Start, tmp_path: Path)
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs Node.js")
 def test_the_broker_of_the_page_for_node_starts_and_is_controlled(tmp_path: Path) -> None:
     """Readers copy it into their first test."""
-    page = (Path(__file__).parents[2] / "docs/ci.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"^```javascript\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
-    (tmp_path / "broker.mjs").write_text(code, encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs/control-port.md").read_text(encoding="utf-8")
+    chapter = page.partition("## A broker for each test")[2]
+    code = re.findall(r"^    ```javascript\n(.*?)^    ```", chapter, re.DOTALL | re.MULTILINE)[0]
+    (tmp_path / "broker.mjs").write_text(textwrap.dedent(code), encoding="utf-8")
     (tmp_path / "use.mjs").write_text(
         "import { startBroker } from './broker.mjs'\n"
         "const broker = await startBroker('--nodes', '2')\n"
@@ -251,7 +253,7 @@ def test_the_broker_of_the_page_for_node_starts_and_is_controlled(tmp_path: Path
 
 def test_the_step_of_the_page_about_ci_starts_a_broker(tmp_path: Path) -> None:
     """The same for the pipeline: a wrong option would hold it for thirty seconds, and then say nothing."""
-    page = (Path(__file__).parents[2] / "docs/ci.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs/control-port.md").read_text(encoding="utf-8")
     (step,) = re.findall(r"- run: \|\n((?: {10}.*\n)+)", page)
     step = re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1:0", step)  # these ports may be taken here
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"

@@ -30,7 +30,7 @@ DIFFERENCES: Final = {
     "plain: the last record with a length in 11 bytes": ErrorCode.INVALID_RECORD,
     "plain: bytes that are no records": ErrorCode.INVALID_RECORD,
 }
-"""What docs/broker.md says in one line."""
+"""What docs/differences.md says in one line."""
 
 
 def produced(batches: Sequence[bytes]) -> tuple[Sequence[PartitionLog], Sequence[PartitionProduceResponse]]:

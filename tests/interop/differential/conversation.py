@@ -66,7 +66,7 @@ class Conversation:
         """Send *steps* to both brokers.
 
         Raises:
-            Disagreement: at the first step whose answers differ by more than docs/broker.md allows.
+            Disagreement: at the first step whose answers differ by more than docs/differences.md allows.
         """
         for index, step in enumerate(steps):
             number = f"{len(self.transcript) + 1:3}"

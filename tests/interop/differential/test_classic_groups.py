@@ -3,7 +3,7 @@
 Every request has a connection of its own, so that one that waits holds up no other. Two classic clients, and in a
 migration two on KIP-848, join, take what they are given, commit, leave, take each other's places and get things wrong.
 
-A conversation ends where docs/broker.md says that brokers differ from there on: who leads is chance on Kafka, a
+A conversation ends where docs/differences.md says that brokers differ from there on: who leads is chance on Kafka, a
 refused upgrade disturbs waiting members there, another preferred assignor makes no epoch there, some requests fail
 there, a group whose last KIP-848 member is replaced is stable too early there, a group without members begins anew with
 another epoch, and ids that Kafka makes for static members come in any order.

@@ -1,4 +1,4 @@
-"""docs/broker.md, row by row: what Kafka does, and what we do instead.
+"""docs/differences.md, row by row: what Kafka does, and what we do instead.
 
 A test here fails when one of the two changes its mind; then the page, and what the comparison leaves out, is out of
 date. Each test has the name of its row.
@@ -35,7 +35,7 @@ from tests.interop.differential.conversation import Conversation, ask
 
 pytestmark = [pytest.mark.interop]
 
-DOCUMENT: Final = Path(__file__).parents[3] / "docs" / "broker.md"
+DOCUMENT: Final = Path(__file__).parents[3] / "docs" / "differences.md"
 HEARTBEATS: Final = 20
 
 

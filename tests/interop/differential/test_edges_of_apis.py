@@ -1,7 +1,7 @@
 """Requests at the edge of what an API allows, sent to both brokers: one by one, on topics that have the same content.
 
 Not generated, and without a member: each case is one request that a comparison once found to be answered differently,
-or one like it. What stays different is in docs/broker.md.
+or one like it. What stays different is in docs/differences.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The embedded broker against Apache Kafka: the same requests to both, and answers that agree field by field.
 
 The sequences come from seeds (see conftest.py). A failure prints the seed and the smallest conversation that shows the
-disagreement; what may differ is written down in docs/broker.md.
+disagreement; what may differ is written down in docs/differences.md.
 """
 
 from __future__ import annotations

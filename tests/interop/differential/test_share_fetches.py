@@ -205,7 +205,7 @@ class Play:
         if not epoch or self.rng.random() < 0.2:
             named = {place: [] for place in self.rng.sample(self.places, self.rng.choice((1, 1, 2, 3)))}
         forgotten = [place for place in reads if self.rng.random() < 0.08]
-        # What a fetch frees with its acknowledgements it may acquire, or not: docs/broker.md.
+        # What a fetch frees with its acknowledgements it may acquire, or not: docs/differences.md.
         frees = self.locks < LOCKS_MAX or self.altered
         if epoch and not frees and self.rng.random() < 0.4:
             named |= self.acknowledgements(worker, (1, 1, 3, 0), (0, 1, 3))

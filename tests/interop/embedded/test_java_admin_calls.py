@@ -19,7 +19,7 @@ NOT_SERVED: Final = "UnsupportedVersionException"
 DIFFERENT: Final = {
     **dict.fromkeys(("unregisterBroker", "unregisterController", "addRaftVoter", "removeRaftVoter"), NOT_SERVED),
     "describeStreamsGroups": NOT_SERVED,
-    # A group without members disappears with its last offset (docs/broker.md).
+    # A group without members disappears with its last offset (docs/differences.md).
     "deleteConsumerGroups": "GroupIdNotFoundException",
     "deleteStreamsGroups": "GroupIdNotFoundException",
 }

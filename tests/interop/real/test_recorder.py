@@ -108,7 +108,7 @@ def scripted_course(group: Group, topic: str) -> None:
 def told_by(figures: Figures) -> dict[str, Any]:
     """What a report says of a course, but for times, and for why a member left: no record says that.
 
-    Epochs count from the first rebalance: Kafka 4.3 begins with 2 where we begin with 1 (docs/broker.md).
+    Epochs count from the first rebalance: Kafka 4.3 begins with 2 where we begin with 1 (docs/differences.md).
     """
     first = figures.rebalances[0].first_epoch
     return {

@@ -1,6 +1,6 @@
 """Two answers to one step: made comparable, and compared field by field.
 
-What may differ is here and nowhere else, each with its place in docs/broker.md: ids, the first epoch of a group,
+What may differ is here and nowhere else, each with its place in docs/differences.md: ids, the first epoch of a group,
 and an error text that says more than Kafka's.
 """
 
