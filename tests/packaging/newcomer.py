@@ -21,8 +21,8 @@ TIMEOUT_S = 60
 ADDRESS = re.compile(r"(?:localhost|127\.0\.0\.1):9092")
 
 SERVICE = """
-import asyncio, threading
-from kip848_client import AsyncConsumer, Consumer
+import threading
+from kip848_client import Consumer
 
 def start_my_service(bootstrap_servers):
     def run():
@@ -35,24 +35,6 @@ def start_my_service(bootstrap_servers):
     threading.Thread(target=run, daemon=True).start()
 """
 """What README's test calls the reader's own service."""
-
-LISTENER = """
-conf = {"bootstrap.servers": "%s", "group.id": "listening", "auto.offset.reset": "earliest"}
-from kip848_client import Consumer
-with Consumer(conf) as consumer:
-    consumer.subscribe(["orders"], listener=Flush())
-    print(consumer.poll(20).value())
-"""
-
-AWAITED = """
-async def handle(message):
-    print(message.value(), flush=True)
-    if message.value() == b"world":
-        raise SystemExit
-
-import asyncio
-asyncio.run(serve({"bootstrap.servers": "%s", "group.id": "awaiting", "auto.offset.reset": "earliest"}))
-"""
 
 
 class Block(NamedTuple):
@@ -144,25 +126,10 @@ class Newcomer:
         if "hello" not in printed or "world" not in printed:
             raise SystemExit(f"packaging: README's consumer printed {printed + rest}")
 
-    def listen(self, text: str) -> None:
-        """Give the listener to a consumer."""
-        self._program(text + LISTENER % self._address, expected="b'")
-
-    def wait(self, text: str) -> None:
-        """Await the records."""
-        self._program(text + AWAITED % self._address, expected="b'world'")
-
     def test(self, text: str) -> None:
         """Run pytest on it."""
         (self._folder / "test_first.py").write_text(SERVICE + text, encoding="utf-8")
         self._run([str(self._python), "-m", "pytest", "-q", "test_first.py"], expected="1 passed")
-
-    def program(self, text: str) -> None:
-        """Run a program that ends."""
-        self._program(text, expected="127.0.0.1:")
-
-    def _program(self, text: str, *, expected: str) -> None:
-        self._run([str(self._python), "-c", text], expected=expected)
 
     def _run(self, command: list[str], *, expected: str = "") -> None:
         done = subprocess.run(
@@ -181,10 +148,8 @@ class Newcomer:
 PAGE: dict[str, list[Callable[[Newcomer, str], None]]] = {
     "A consumer in ten lines": [Newcomer.keep],
     "A test in ten lines": [Newcomer.test],
-    "Two commands": [Newcomer.skip],
     "Install": [Newcomer.skip],
-    "First steps": [Newcomer.start_broker, Newcomer.produce_and_consume, Newcomer.listen, Newcomer.wait],
-    "A broker for your tests": [Newcomer.program, Newcomer.type],
+    "First steps": [Newcomer.start_broker, Newcomer.produce_and_consume, Newcomer.type, Newcomer.skip],
 }
 """Heading of README -> what is done with each of its blocks, in order."""
 
