@@ -56,7 +56,7 @@ def test_a_rolling_restart_moves_a_group_and_moves_it_back(scene: Scene, classic
     scene.wait_until_all_is_read()
     assert not overlaps(scene.members)
     assert set(before.values()) == {1}
-    if "cooperative" in classic:  # an eager member that lags at the downgrade cannot commit: docs/migrating.md
+    if "cooperative" in classic:  # an eager member that lags at the downgrade cannot commit: docs/porting.md
         assert set(scene.read.values()) == {1}
 
 
