@@ -245,7 +245,7 @@ class GroupView:
         return sorted({partition for member in self.members.values() for partition in member.target} - owned)
 
     def to_plain(self, *, now_ms: int) -> dict[str, object]:
-        """As JSON values; docs/report.md describes them."""
+        """As JSON values; docs/watching.md describes them."""
         return {
             "v": 1,
             "ts_ms": now_ms,
