@@ -593,6 +593,17 @@ def test_a_static_member_takes_the_last_place_at_once_if_nothing_has_to_move(
     assert call.is_parked is not stays
 
 
+def test_all_join_again_if_a_topic_grew_before_a_static_member_took_the_last_place() -> None:
+    """Otherwise nobody reads its new partitions: clients compare with topics that have grown already."""
+    h = MigrationHarness()
+    h.join("s", ["foo"], instance="i")
+    h.add_partitions("foo", partitions=len(ALL) + 1)
+    call = h.join_group("", instance="i", protocols=subscription())
+    members = call.answer.members
+    assert [(call.answer.leader, member.group_instance_id) for member in members] == [(call.answer.member_id, "i")]
+    assert listed(h) == ("classic", "CompletingRebalance")
+
+
 def test_a_static_member_that_takes_the_last_place_with_other_topics_waits_for_the_next_generation() -> None:
     """Its assignment is not computed yet; in generation 0, which Kafka answers, it could fetch nothing."""
     h = MigrationHarness()

@@ -16,6 +16,7 @@ from kip848_client.testing.coordinator.consumer.consumer_conversion import (
 from kip848_client.testing.coordinator.consumer.consumer_group import ConsumerGroup
 from kip848_client.testing.coordinator.consumer.consumer_member import ConsumerMember, ConsumerMetadata, FoundMember
 from kip848_client.testing.coordinator.consumer.member_steps import MemberSteps
+from kip848_client.testing.coordinator.consumer.subscriptions import Subscriptions
 from kip848_client.testing.coordinator.core.coordinator_state import CoordinatorState
 from kip848_client.testing.coordinator.core.inputs import ApiRequest
 from kip848_client.testing.coordinator.core.result_batch import Batch
@@ -79,8 +80,9 @@ class MixedConsumerGroup(MixedGroup[UUID, ConsumerMetadata, ConsumerProtocolSubs
     ) -> ClassicOutcome:
         """Turn a consumer group into a classic one; its members join again unless everything is in its place.
 
-        If the target is that of the group, and all others have their part of it, nothing moves, and the group is
-        stable. Otherwise all join again, and the request of the joining member is parked.
+        If the target is that of the group and of the topics as they are now, and all others have their part of it,
+        nothing moves, and the group is stable. Otherwise all join again, and the request of the joining member is
+        parked.
         """
         group = self._group
         members = [joining if one == replaced.member_id else member for one, member in group.members.items()]
@@ -91,8 +93,10 @@ class MixedConsumerGroup(MixedGroup[UUID, ConsumerMetadata, ConsumerProtocolSubs
         outcome = begin_downgrade(
             self.state, group, batch, members=members, targets=targets, now_ms=now_ms, wall_ms=wall_ms
         )
-        is_settled = group.group_epoch == group.target_epoch and all(
-            member is joining or member.is_reconciled_to(group.group_epoch) for member in members
+        is_settled = (
+            group.group_epoch == group.target_epoch
+            and self.state.part(Subscriptions).metadata_hash(group.subscribed_topics) == group.metadata_hash
+            and all(member is joining or member.is_reconciled_to(group.group_epoch) for member in members)
         )
         if not is_settled or not joining.metadata.subscribes_like(replaced.metadata):
             outcome.park_join(joining.member_id, parked)
