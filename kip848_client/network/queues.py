@@ -71,16 +71,19 @@ class Inbox(Generic[Item]):
         self._wake = wake
         self.items: Final[deque[Posted[Item]]] = deque()
         """What is queued, oldest first."""
-        self._woken = False
+        self._drains = 0
+        """How many calls of `drain` have begun."""
+        self._woken_at = -1
+        """That number when the background thread was last woken."""
 
     def post(self, item: Item) -> Posted[Item]:
         """Queue *item*."""
         posted = Posted(item)
         self.items.append(posted)
-        if not self._woken:
-            # Set before waking: a drain that starts in between clears it again and sees the item.
-            self._woken = True
+        drains = self._drains
+        if self._woken_at != drains:  # else the drain that is to come sees the item
             self._wake()
+            self._woken_at = drains  # if this call is cut off before, the next one wakes
         return posted
 
     def nudge(self) -> None:
@@ -93,7 +96,7 @@ class Inbox(Generic[Item]):
 
     def drain(self) -> deque[Posted[Item]]:
         """Take everything queued so far, oldest first."""
-        self._woken = False
+        self._drains += 1
         taken: deque[Posted[Item]] = deque()
         while self.items:
             taken.append(self.items.popleft())

@@ -16,6 +16,7 @@ import threading
 import uuid
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Final, assert_never
 
 import anyio
@@ -156,14 +157,11 @@ class ShareHost:
     def wake(self) -> None:
         """Do soon what is due: something was changed."""
         with self.lock:
-            loop = self._loop
-            if loop is None or self._woken:
+            if self._loop is None or self._woken:
                 return
-            self._woken = True
-        try:
-            loop.call_soon_threadsafe(self._advance, context=self._context)
-        except RuntimeError:  # the loop was closed meanwhile
-            return
+            with suppress(RuntimeError):  # the loop was closed meanwhile
+                self._loop.call_soon_threadsafe(self._advance, context=self._context)
+            self._woken = True  # not before: Ctrl-C may come in between, and nothing would wake the thread again
 
     @property
     def closing(self) -> bool:

@@ -70,6 +70,25 @@ def test_many_posts_wake_the_background_thread_once() -> None:
     assert len(wakes) == 2
 
 
+def test_the_next_post_wakes_if_one_was_cut_off() -> None:
+    """Ctrl-C in a commit: close() would wait half a minute for a thread that sleeps."""
+    wakes: list[None] = []
+
+    def wake() -> None:
+        wakes.append(None)
+        if len(wakes) == 1:
+            raise KeyboardInterrupt
+
+    inbox: Inbox[str] = Inbox(wake)
+
+    with pytest.raises(KeyboardInterrupt):
+        inbox.post("a")
+    inbox.post("b")
+
+    assert len(wakes) == 2
+    assert [one.item for one in inbox.drain()] == ["a", "b"]
+
+
 def test_an_interrupted_effect_stays_in_the_queue() -> None:
     """Ctrl-C between taking and performing an effect would otherwise leave the member waiting for ever."""
     queue: AppQueue[str] = AppQueue()

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from kip848_client import AcknowledgeType, BrokerError, ConfigError, EmbeddedBroker, IllegalStateError, ShareConsumer
+from kip848_client.common.clock import ManualClock
 from kip848_client.errors import FatalGroupError
+from kip848_client.share.config import parse_share_config
+from kip848_client.share.host import ShareHost
 from kip848_client.testing import lose_reply
 from tests.share.fast_forward import FastForward
 from tests.support.waiting import SOON_S, wait_until
@@ -31,6 +34,32 @@ def share_consumer(broker: EmbeddedBroker, **settings: Any) -> ShareConsumer[Any
 
 def explicit(broker: EmbeddedBroker, **settings: Any) -> ShareConsumer[Any, Any]:
     return share_consumer(broker, **{"share.acknowledgement.mode": "explicit", **settings})
+
+
+def test_the_next_call_wakes_the_thread_if_one_was_cut_off() -> None:
+    """Ctrl-C in a poll(): close() would wait for a thread that sleeps."""
+    asked: list[Callable[[], None]] = []
+
+    class Loop:
+        def call_soon_threadsafe(self, callback: Callable[[], None], *, context: object) -> None:
+            del context
+            asked.append(callback)
+            if len(asked) == 1:
+                raise KeyboardInterrupt
+
+    host = ShareHost(
+        parse_share_config({"bootstrap.servers": "127.0.0.1:9092", "group.id": "g"}),
+        clock=ManualClock(),
+        on_change=lambda: None,
+    )
+    host._loop = Loop()  # type: ignore[assignment]
+
+    with pytest.raises(KeyboardInterrupt):
+        host.wake()
+    host.wake()
+    host.wake()
+
+    assert len(asked) == 2
 
 
 def test_two_workers_share_the_records_of_one_partition(broker: EmbeddedBroker) -> None:

@@ -383,6 +383,7 @@ class AppThread:
         self.before_wait()
         self._queue.wait(min(timeout_s, QUIET_SLICE_S))
         self._manager.home.check()  # a signal handler may have called fork()
+        self._manager.nudge()
 
     def slice_s(self) -> float:
         """How long a poll() may wait for records, from now on, before it looks at ``manager.mark`` again."""
@@ -417,7 +418,6 @@ class AppThread:
                 self._check_thread()
                 return False
             self.wait(min(left_s, SLICE_S))
-            self._manager.nudge()
         return True
 
     def await_call(
