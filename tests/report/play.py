@@ -99,11 +99,13 @@ class PlayedGroup:
         self._say("group_state_changed", new="Reconciling")
         members = list(self._members)
         target = {one: list(range(self._partitions))[number :: len(members)] for number, one in enumerate(members)}
-        for member in members:
+        living = [member for member in members if member not in self._removed_ms]
+        kept = {index for member in self._removed_ms for index in self._owned.get(member, [])}
+        for member in living:
             self._count(member, [index for index in self._owned.get(member, []) if index in target[member]])
         self.now_ms += _REVOKE_MS
-        for member in members:
-            self._count(member, target[member])
+        for member in living:  # one that died gives nothing up, and gets nothing
+            self._count(member, [index for index in target[member] if index not in kept])
         self._say("group_state_changed", new="Stable")
 
     def _count(self, member: str, owned: list[int]) -> None:

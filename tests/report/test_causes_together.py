@@ -57,6 +57,97 @@ def test_three_deploys_in_ten_minutes_are_no_flapping() -> None:
     assert found["flapping"] == []
 
 
+def test_deploys_before_and_after_an_outage_are_told_beside_it() -> None:
+    """All of it was one deploy of six minutes, and the outage in it had no finding of its own cause."""
+    group = PlayedGroup("a", "b", "c")
+    group.restart("a", "b", "c")
+    group.run(120_000)
+    for name in "abc":
+        stopped_ms = group.now_ms
+        group.leave(name)
+    group.run(60_000)
+    for name in "abc":
+        group.join(name)
+    group.run(120_000)
+    again_ms = group.now_ms
+    group.restart("a", "b", "c")
+    found = _found(group)
+    (outage,) = found["outage"]
+    assert (outage.start_ms, outage.ms, outage.records > 0) == (stopped_ms, 60_000, True)
+    assert outage.text.endswith("; before: all were stopped, and started again: a (a), b (b), c (c)")
+    deploys = sorted(found["deploy"], key=lambda each: each.start_ms)
+    assert [(len(each.who), round(each.ms or 0.0, -3)) for each in deploys] == [(3, 22_000), (3, 22_000)]
+    assert [each.start_ms for each in deploys][1] == again_ms
+
+
+def test_a_group_that_is_stopped_in_the_middle_of_a_deploy_is_out() -> None:
+    """The members that were not started again before the stop belonged to the deploy, and lengthened it."""
+    group = PlayedGroup("a", "b", "c", "d", "e")
+    group.restart("a", "b", "c")
+    group.run(20_000)
+    for name in "abcde":
+        group.leave(name)
+    group.run(60_000)
+    for name in "abcde":
+        group.join(name)
+    group.run(30_000)
+    found = _found(group)
+    assert [each.who for each in found["deploy"]] == [["a (a)", "b (b)", "c (c)"]]
+    (outage,) = found["outage"]
+    assert outage.text.endswith("; before: all were stopped, and started again: a (a), b (b), c (c) and 2 more")
+
+
+def test_a_group_whose_members_come_for_a_moment_and_read_nothing_is_out_all_the_time() -> None:
+    """The first of three outages was not told, and each return was a deploy in which nothing stood still."""
+    group = PlayedGroup("a", "b", "c")
+    for _ in range(3):
+        for name in "abc":
+            group.leave(name)
+        group.run(19_500)
+        group.stalled = range(group.now_ms, group.now_ms + 700)
+        for name in "abc":
+            group.join(name)
+        group.run(500)
+    group.stalled = range(0)
+    group.run(30_000)
+    found = _found(group)
+    (outage,) = found["outage"]
+    assert round(outage.ms or 0.0, -3) == 60_000
+    assert " (but for 2 short times, in which they read nothing), and at least " in outage.text
+    assert found["deploy"] == []
+
+
+def test_a_deploy_of_a_large_group_is_one_deploy() -> None:
+    """Restarts of half of its members within ten minutes were needed, and thirty members took thirty-five."""
+    names = [f"m{number}" for number in range(30)]
+    group = PlayedGroup(*names, partitions=30)
+    for name in names:
+        group.restart(name)
+        group.run(60_000)
+    (deploy,) = _found(group)["deploy"]
+    assert deploy.text.startswith("a deploy: 30 members were started again within ")
+
+
+def test_a_crash_some_minutes_before_a_deploy_is_no_part_of_it() -> None:
+    """The deploy seemed to last for eight minutes."""
+    group = PlayedGroup("a", "b", "c")
+    group.restart("a")
+    group.run(300_000)
+    group.restart("a", "b", "c")
+    (deploy,) = _found(group)["deploy"]
+    assert round(deploy.ms or 0.0, -3) == 22_000
+
+
+def test_a_client_that_flaps_in_the_night_and_in_the_morning_is_told_twice() -> None:
+    """Only the worse of both was told."""
+    group = PlayedGroup("a", "b", "c")
+    group.restart(*"aaaa")
+    group.run(2 * 3_600_000)
+    group.restart(*"aaa")
+    group.run(60_000)
+    assert sorted(each.text[:18] for each in _found(group)["flapping"]) == ["a (a) went 3 times", "a (a) went 4 times"]
+
+
 def test_a_member_that_dies_during_a_deploy_has_died() -> None:
     """Its partitions stood still for five times as long as those of the others, and all of it was "a deploy"."""
     group = PlayedGroup("a", "b", "c", "d", "e", "f", partitions=12)

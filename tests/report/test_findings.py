@@ -527,6 +527,17 @@ def test_a_group_without_members_for_which_nothing_waited_was_not_out() -> None:
     assert not [each for each in _found(*events, skipped) if each.kind == "outage"]
 
 
+def test_stand_stills_that_follow_each_other_are_told_with_the_time_of_all() -> None:
+    """They are one finding of the length of the longest, and all seemed to be over after that."""
+    (finding,) = _found(
+        *(counted(0, "a", 0), counted(0, "b", 1), counted(0, "c", 2)),
+        *(counted(10_000, "a"), counted(19_000, "b"), counted(20_000, "d", 0)),
+        *(counted(28_000, "c"), counted(29_000, "e", 1), counted(38_000, "f", 2)),
+    )
+    assert finding.ms == 10_000
+    assert finding.text == "3 of 3 partitions had no reader for 10.00 s each, in turn from 10.000 s to 38.000 s"
+
+
 def test_a_group_at_rest_has_no_findings() -> None:
     """Nothing is invented."""
     assert _found(joined(0, "a"), counted(0, "a", 0), group_became(0, "Stable"), committed(9_000, "a", 0)) == []

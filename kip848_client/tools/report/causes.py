@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from collections import Counter, defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Final, Literal, NamedTuple, TypeVar
 
 from kip848_client.common.plain_text import counted
+from kip848_client.tools.report.deploys import Restart, deploys_of
 from kip848_client.tools.report.figures import Handover, Rebalance
 from kip848_client.tools.report.lives import SESSION_MS_MAX, UNUSUAL_MS_MIN, Arrival, Departure
+from kip848_client.tools.report.outages import empty_spans
 from kip848_client.tools.report.summary import duration
 from kip848_client.tools.report.timeline import Timeline
 
@@ -31,8 +33,8 @@ _SESSION_SHARE: Final = 0.5
 """A session begins with a heartbeat. The last commit may be later, by less than this share of the session."""
 _SILENT_MS_MIN: Final = 1_500.0
 """Of KIP-848 groups records have no session; so short ones are not found."""
-_FLAPS: Final = 2
-"""In a deploy a client is not started more often."""
+STOPPED_MS: Final = 10_000.0
+"""A group that had no members for less than this may be in a restart. Members that are stopped together go so soon."""
 _BESIDE_MS_MIN: Final = 1_000.0
 """A second cause that took less is not told."""
 _IDLE_MS_MIN: Final = 3_000.0
@@ -172,9 +174,13 @@ class Story:
             self._by_client[each.client].append(each)
             if each.instance_id is not None:
                 self._by_instance[each.instance_id].append(each)
-        self.deploys: Final[list[list[tuple[Departure, Arrival]]]] = []
-        """Departures with the joins that followed, by deploy."""
-        self._deployed: Final = self._find_deploys()
+        stops = [self.stop_before(span.start_ms) for span in empty_spans(timeline)]
+        self._stopped: Final = frozenset((each.at_ms, each.who) for stop in stops for each in stop)
+        """Departures after which the group had no members."""
+        self.deploys: Final = deploys_of(self._restarts(), stops)
+        self._deployed: Final = frozenset(
+            (one.at_ms, one.who) for several in self.deploys for restart in several for one in restart
+        )
         """Departures and joins of deploys."""
 
     def joined(self, arrivals: Sequence[Arrival]) -> Cause:
@@ -191,11 +197,14 @@ class Story:
     def cause_of(self, gone: Sequence[Departure]) -> Cause:
         """Why these members went."""
         others = [each for each in gone if not self.is_deploy(each)]
-        deployed = sorted({each.client for each in gone if self.is_deploy(each)})
+        of_deploy = [each for each in gone if self.is_deploy(each)]
+        deployed = sorted({each.client for each in of_deploy})
         causes = [self._of_others(others)] if others else []
         if deployed:
             verb = "was" if len(deployed) == 1 else "were"
             text = f"a deploy: {named(deployed)} {verb} started again, like the others"
+            if all((each.at_ms, each.who) in self._stopped for each in of_deploy):
+                text = f"{named(deployed)} {verb} stopped, and started again"
             causes.append(Cause("deploy", deployed, text))
         causes.sort(key=lambda each: _WORST.index(each.why))
         who = list(dict.fromkeys(name for each in causes for name in each.who))
@@ -215,6 +224,20 @@ class Story:
         told = "; ".join(f"{len(by)} {why}: {named(list(dict.fromkeys(by)))}" for why, by in by_why.items())
         who = list(dict.fromkeys(client for _, client in causes))
         return Cause(worst.why, who, f"{counted(len(gone), 'member')} went ({told})")
+
+    def stop_before(self, at_ms: float) -> list[Departure]:
+        """The last members of a group that had none from then on: those that went together."""
+        joined = bisect.bisect_left(self.arrivals, at_ms, key=_at_ms)
+        joined_ms = self.arrivals[joined - 1].at_ms if joined else 0.0
+        stop: list[Departure] = []
+        since_ms = at_ms
+        for index in range(bisect.bisect_right(self.departures, at_ms, key=_at_ms) - 1, -1, -1):
+            each = self.departures[index]
+            if each.at_ms < max(joined_ms, since_ms - STOPPED_MS):
+                break
+            stop.append(each)
+            since_ms = min(since_ms, self.died_ms(each))
+        return stop[::-1]
 
     def was_dead(self, who: str, at_ms: float | None) -> bool:
         """Whether a member was counted as an owner from then on, and had died before."""
@@ -314,55 +337,15 @@ class Story:
         ]
         return min(found, key=_at_ms, default=None)
 
-    def _find_deploys(self) -> frozenset[tuple[float, str]]:
-        """Departures around which most of the members were started again, each under another member id, and joins."""
-        again = [
-            (each, back)
+    def _restarts(self) -> list[Restart]:
+        """Departures of members that did not die, and whose clients came back under another member id."""
+        return [
+            Restart(each, back)
             for each in self.departures
             if (back := self._return_of(each)) is not None
             and back.member_id != each.member_id
             and self._known(each) != "died"
         ]
-        again = [pair for pair, flaps in zip(again, _flaps(again), strict=True) if not flaps]
-        clients: Counter[str] = Counter()
-        first = 0
-        found: set[tuple[float, str]] = set()
-        noted = 0  # of `again`, as far as it is in a deploy
-        for index, (each, _) in enumerate(again):
-            clients[each.client] += 1
-            while again[first][0].at_ms < each.at_ms - _AGAIN_MS:
-                clients[again[first][0].client] -= 1
-                first += 1
-            if sum(count > 0 for count in clients.values()) >= max(2, again[first][0].live // 2 + 1):
-                if first >= noted or not self.deploys:
-                    self.deploys.append([])
-                for gone, back in again[max(first, noted) : index + 1]:
-                    found |= {(gone.at_ms, gone.who), (back.at_ms, back.who)}
-                    self.deploys[-1].append((gone, back))
-                noted = index + 1
-        return frozenset(found)
-
-
-def _flaps(again: Sequence[tuple[Departure, Arrival]]) -> Sequence[bool]:
-    """Which departures are of clients that come and go by themselves then, far more often than the others do."""
-    flaps = [False] * len(again)
-    recent: defaultdict[str, deque[int]] = defaultdict(deque)
-    first = 0
-    for index, (gone, _) in enumerate(again):
-        while again[first][0].at_ms < gone.at_ms - _AGAIN_MS:
-            old = again[first][0].client
-            recent[old].popleft()
-            if not recent[old]:
-                del recent[old]
-            first += 1
-        own = recent[gone.client]
-        own.append(index)
-        others = len(recent) - 1
-        usual = (index + 1 - first - len(own)) / others if others else 0.0
-        if len(own) > _FLAPS + usual:
-            for each in own:
-                flaps[each] = True
-    return flaps
 
 
 def _at_ms(each: Arrival | Departure) -> float:

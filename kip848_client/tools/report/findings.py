@@ -14,7 +14,7 @@ from typing import Final, Literal, TypeAlias, TypeVar
 import msgspec
 
 from kip848_client.common.plain_text import counted
-from kip848_client.tools.report.causes import MOVE_MS, NAMED, Cause, Story, between, cause_of, named
+from kip848_client.tools.report.causes import MOVE_MS, NAMED, STOPPED_MS, Cause, Story, between, cause_of, named
 from kip848_client.tools.report.figures import (
     OUT_MS_MIN,
     Figures,
@@ -27,7 +27,7 @@ from kip848_client.tools.report.figures import (
 )
 from kip848_client.tools.report.lanes import natural
 from kip848_client.tools.report.lives import Departure
-from kip848_client.tools.report.outages import outages_of
+from kip848_client.tools.report.outages import joined, outages_of
 from kip848_client.tools.report.pauses import Pauses, pauses_together
 from kip848_client.tools.report.periods import clock
 from kip848_client.tools.report.summary import duration
@@ -51,8 +51,6 @@ FLAPS: Final = 3
 FLAPS_A_DAY: Final = 6
 MANY_AN_HOUR: Final = 10
 WHICH_MAX: Final = 100
-_STOPPED_MS: Final = 10_000.0
-"""A group that had no members for less than this may be in a restart."""
 _HOUR_MS: Final = 3_600_000
 _DAY_MS: Final = 24 * _HOUR_MS
 _AGAIN_MS: Final = 600_000.0
@@ -93,7 +91,7 @@ class Finding(msgspec.Struct, frozen=True):
     def badness(self) -> tuple[int, float]:
         """Sort key: the worst comes first."""
         kind: Kind = self.kind
-        if kind == "outage" and (self.ms or 0.0) < _STOPPED_MS:
+        if kind == "outage" and (self.ms or 0.0) < STOPPED_MS:
             kind = "stand-still"  # members that were started again, all of them at once
         return KINDS.index(kind), -(self.ms or 0.0) * max(1, self.partitions)
 
@@ -182,7 +180,7 @@ def worst_first(findings: Iterable[Finding]) -> list[Finding]:
 
 def _outages(timeline: Timeline, story: Story, handovers: Sequence[Handover]) -> Iterator[Finding]:
     """The whole group had no members while records waited for them."""
-    for out in outages_of(timeline):
+    for out in joined(outages_of(timeline)):
         over = [
             each
             for each in handovers
@@ -196,6 +194,7 @@ def _outages(timeline: Timeline, story: Story, handovers: Sequence[Handover]) ->
             cause = cause._replace(text=f"all were stopped, and started again: {named(cause.who)}")
         unread_ms = max(each.gap_ms or 0.0 for each in over)
         longer = unread_ms - out.ms >= STILL_MS
+        shortly = f" (but for {counted(out.times - 1, 'short time')}, in which they read nothing)"
         yield Finding(
             kind="outage",
             group_id=timeline.group_id,
@@ -205,7 +204,7 @@ def _outages(timeline: Timeline, story: Story, handovers: Sequence[Handover]) ->
             partitions=len(which),
             why=cause.why,
             who=cause.who,
-            text=f"the group had no member for {duration(out.ms)}, and at least "
+            text=f"the group had no member for {duration(out.ms)}{shortly if out.times > 1 else ''}, and at least "
             f"{counted(sum(out.waited.values()), 'record')} waited in {len(which):,} of "
             f"{counted(len(timeline.partitions), 'partition')}; back at {clock(out.end_ms)}"
             + (f", and unread for up to {duration(unread_ms)}" if longer else "")
@@ -228,6 +227,8 @@ def _stand_stills(
         names = "" if partitions == all_of_them else f" ({named(which)})"
         cause = cause_of(story, together, rebalances)
         records = sum(each.waited for each in together)
+        first_ms, until_ms = together[0].since_ms, max(each.since_ms + (each.gap_ms or 0.0) for each in together)
+        is_row = until_ms - first_ms >= 2 * (longest.gap_ms or 0.0)
         yield Finding(
             kind="stand-still",
             group_id=timeline.group_id,
@@ -239,6 +240,7 @@ def _stand_stills(
             who=cause.who,
             text=f"{partitions} of {counted(all_of_them, 'partition')}{names} had no reader for "
             f"{_how_long(longest)}"
+            + (f" each, in turn from {clock(first_ms)} to {clock(until_ms)}" if is_row else "")
             + (f", while at least {counted(records, 'record')} waited" if records else "")
             + (f": {cause.text}" if cause.text else "")
             + ("" if story.was_dead(longest.after, longest.got_ms) else _late_start(longest)),
@@ -361,7 +363,7 @@ def _without_members(timeline: Timeline, story: Story) -> Iterator[Finding]:
         return
     last = story.departures[-1]
     ms = timeline.end_ms - last.at_ms
-    if ms >= _STOPPED_MS:
+    if ms >= STOPPED_MS:
         cause = _how_they_went(story, last.at_ms)
         text = f"the group had no members at the end of the log, for {duration(ms)}; before: {cause.text}"
         yield Finding("no members", timeline.group_id, last.at_ms, ms, "at least", 0, cause.why, cause.who, text)
@@ -378,8 +380,8 @@ def how_it_ended(timeline: Timeline) -> tuple[float, Cause] | None:
 
 def _how_they_went(story: Story, until_ms: float) -> Cause:
     """Why the last members of a group went, which it had until then."""
-    last = between(story.departures, until_ms - _STOPPED_MS, until_ms, key=lambda each: each.at_ms)
-    return story.cause_of(last) if last else Cause("", (), "")
+    stop = story.stop_before(until_ms)
+    return story.cause_of(stop) if stop else Cause("", (), "")
 
 
 def _last_state(timeline: Timeline) -> str:
@@ -416,24 +418,46 @@ def _flapping(timeline: Timeline, story: Story) -> Iterator[Finding]:
     for client, departures in left.items():
         times = joined[client]
         at_once = _at_once(times, ends[client])
-        for least, within_ms in ((FLAPS, _HOUR_MS), (FLAPS_A_DAY, _DAY_MS)):
-            went = _densest(departures, within_ms, key=lambda each: each.at_ms)
-            stayed = _stayed(story, client, went[0].at_ms, went[-1].at_ms)
-            if len(went) >= least * max(1, at_once - stayed):
-                break
-        else:
-            continue
         if len(times) <= at_once:
             continue
-        causes = Counter(why for each in went if (why := story.why(each).why))
-        told = ", ".join(f"{count:,} {why}" for why, count in causes.most_common())
-        start_ms, ms = went[0].at_ms, went[-1].at_ms - went[0].at_ms
-        again = len(between(times, start_ms, went[-1].at_ms + _AGAIN_MS, key=float))
-        text = f"{client} went {len(went):,} times in {duration(ms)}, and joined again {again:,} times"
-        if stayed:
-            text += f" (beside {counted(stayed, 'member')} with the same client id and host, which stayed)"
-        finding = _of_member("flapping", timeline, start_ms, ms, client, text + (f": {told}" if told else ""))
-        yield msgspec.structs.replace(finding, why=causes.most_common(1)[0][0] if causes else "")
+        for went, stayed in _restless(story, client, departures, at_once):
+            causes = Counter(why for each in went if (why := story.why(each).why))
+            told = ", ".join(f"{count:,} {why}" for why, count in causes.most_common())
+            start_ms, ms = went[0].at_ms, went[-1].at_ms - went[0].at_ms
+            again = len(between(times, start_ms, went[-1].at_ms + _AGAIN_MS, key=float))
+            text = f"{client} went {len(went):,} times in {duration(ms)}, and joined again {again:,} times"
+            if stayed:
+                text += f" (beside {counted(stayed, 'member')} with the same client id and host, which stayed)"
+            finding = _of_member("flapping", timeline, start_ms, ms, client, text + (f": {told}" if told else ""))
+            yield msgspec.structs.replace(finding, why=causes.most_common(1)[0][0] if causes else "")
+
+
+def _restless(
+    story: Story, client: str, departures: Sequence[Departure], at_once: int
+) -> Iterator[tuple[Sequence[Departure], int]]:
+    """The times in which a client went too often, an hour apart, and how many of its members stayed meanwhile.
+
+    Args:
+        at_once: how many members of it there were.
+    """
+
+    def stayed_beside(went: Sequence[Departure]) -> int:
+        return _stayed(story, client, went[0].at_ms, went[-1].at_ms)
+
+    def is_restless(went: Sequence[Departure], least: int) -> bool:
+        return len(went) >= least * max(1, at_once - stayed_beside(went))
+
+    pauses = enumerate(itertools.pairwise(departures), start=1)
+    ends = [index for index, (one, following) in pauses if following.at_ms - one.at_ms > _HOUR_MS]
+    apart = [departures[start:end] for start, end in itertools.pairwise([0, *ends, len(departures)])]
+    of_hours = [several for several in apart if is_restless(_densest(several, _HOUR_MS, key=_at_ms), FLAPS)]
+    of_a_day = _densest(departures, _DAY_MS, key=_at_ms)
+    for went in of_hours or [each for each in [of_a_day] if is_restless(each, FLAPS_A_DAY)]:
+        yield went, stayed_beside(went)
+
+
+def _at_ms(each: Departure) -> float:
+    return each.at_ms
 
 
 def _stayed(story: Story, client: str, start_ms: float, end_ms: float) -> int:
@@ -492,13 +516,10 @@ def _moves(timeline: Timeline, still: Sequence[Finding]) -> Iterator[Finding]:
 def _deploys(timeline: Timeline, story: Story, still: Sequence[Finding]) -> Iterator[Finding]:
     """When members were started again one after the other, and what that cost."""
     for restarts in story.deploys:
-        start_ms, end_ms = restarts[0][0].at_ms, max(back.at_ms for _, back in restarts)
-        last_ms = restarts[-1][0].at_ms
-        if any(
-            start_ms >= each.start_ms - _STOPPED_MS and last_ms <= each.start_ms
-            for each in still
-            if each.kind == "outage"
-        ):
+        start_ms, end_ms = restarts[0].gone.at_ms, max(back.at_ms for _, back in restarts)
+        first = restarts[0].gone
+        outages = [each for each in still if each.kind == "outage" and each.start_ms + (each.ms or 0.0) >= start_ms]
+        if any(each.start_ms <= start_ms or first in story.stop_before(each.start_ms) for each in outages):
             continue  # all were stopped at once, which the outage tells
         who = sorted({gone.client for gone, _ in restarts})
         cost = [
@@ -510,7 +531,8 @@ def _deploys(timeline: Timeline, story: Story, still: Sequence[Finding]) -> Iter
             else ("nothing stood still for a second")
         )
         text = (
-            f"a deploy: {counted(len(who), 'member')} were started again within {duration(end_ms - start_ms)}; {stood}"
+            f"a deploy: {counted(len(restarts), 'member')} were started again within {duration(end_ms - start_ms)}; "
+            f"{stood}"
         )
         yield Finding("deploy", timeline.group_id, start_ms, end_ms - start_ms, "exact", 0, "deploy", who, text)
 

@@ -24,11 +24,15 @@ class Outage(msgspec.Struct, frozen=True):
 
     Args:
         waited: partition -> how many records waited there, at least; those in which none did are left out.
+        read_ms: partition -> when a commit showed that it was read again.
+        times: how often the group had no member, if those that joined in between read nothing.
     """
 
     start_ms: float
     end_ms: float
     waited: Mapping[str, int]
+    read_ms: Mapping[str, float]
+    times: int = 1
 
     @property
     def ms(self) -> float:
@@ -60,17 +64,33 @@ def outages_of(timeline: Timeline) -> list[Outage]:
     found = []
     for span in empty:
         waited = {}
+        read_ms = {}
         for lane in timeline.partitions:
             over = _over(bounds[lane.partition], span)
-            if over is None:
+            if over is None or over.moved_ms is None:
                 continue
-            after = bisect.bisect_left(lane.held, span.end_ms, key=lambda each: each.start_ms)
-            got_ms = lane.held[after].start_ms if after < len(lane.held) else span.end_ms
-            records = over.waited(got_ms, unread_ms=span.end_ms - span.start_ms)
+            # Owners before the one that read it had it too shortly.
+            reader = bisect.bisect_right(lane.held, over.moved_ms, key=lambda each: each.start_ms) - 1
+            got_ms = span.end_ms if reader < 0 else max(span.end_ms, lane.held[reader].start_ms)
+            records = over.waited(got_ms, unread_ms=got_ms - span.start_ms)
             if records:
-                waited[lane.partition] = records
+                waited[lane.partition], read_ms[lane.partition] = records, over.moved_ms
         if waited:
-            found.append(Outage(span.start_ms, span.end_ms, waited))
+            found.append(Outage(span.start_ms, span.end_ms, waited, read_ms))
+    return found
+
+
+def joined(outages: Sequence[Outage]) -> list[Outage]:
+    """Outages with those that follow, if members joined in between and read nothing."""
+    found: list[Outage] = []
+    for each in outages:
+        last = found[-1] if found else None
+        if last is not None and all(last.read_ms[one] >= each.end_ms for one in last.waited):
+            found[-1] = msgspec.structs.replace(
+                each, start_ms=last.start_ms, waited={**last.waited, **each.waited}, times=last.times + 1
+            )
+        else:
+            found.append(each)
     return found
 
 
