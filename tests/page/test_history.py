@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from kip848_client.errors import ConfigError
 from kip848_client.journal import JournalEvent
-from kip848_client.tools.page.analysis import clipped, timeline_of, what_went_wrong
+from kip848_client.tools.page.analysis import clipped, timeline_of, what_went_wrong, with_beginnings
 from kip848_client.tools.page.history import History, HistoryReader
 from kip848_client.tools.report import build_timelines
 from kip848_client.tools.report.findings import Finding, findings_of
@@ -212,6 +212,43 @@ def test_findings_are_replaced_when_more_is_known(history: History, reader: Hist
     assert [each.text for each in reader.findings(from_ms=0, to_ms=HOUR_MS)] == ["longer"]
     history.write_findings([], group_id=GROUP, from_ms=0, found_ms=3)
     assert reader.findings(from_ms=0, to_ms=HOUR_MS, group_id=GROUP) == []
+
+
+def flapping(start_ms: int, ms: int, client: str = "a") -> Finding:
+    return Finding("flapping", GROUP, start_ms, ms, "exact", 0, "restart", (client,), f"{client} went 9 times")
+
+
+def test_what_goes_on_for_hours_is_one_finding_with_its_beginning(history: History, reader: HistoryReader) -> None:
+    """Each look at the last two hours added one: a client that flapped all day filled the first page."""
+    for look in range(6):
+        from_ms = look * HOUR_MS // 2
+        earlier = reader.findings(from_ms=from_ms - HOUR_MS, to_ms=9 * HOUR_MS, group_id=GROUP)
+        found = with_beginnings([flapping(from_ms + 5, HOUR_MS)], earlier)
+        history.write_findings(found, group_id=GROUP, from_ms=from_ms, found_ms=look)
+    (told,) = reader.findings(from_ms=0, to_ms=9 * HOUR_MS)
+    assert (told.start_ms, told.ms) == (5, 5 * HOUR_MS // 2 + HOUR_MS)
+    assert told.text == "a went 9 times; it began at 0.005 s"
+
+
+def test_what_begins_anew_or_is_of_another_client_is_another_finding() -> None:
+    """A client that flapped in the night has not flapped since then."""
+    earlier = [flapping(0, HOUR_MS)]
+    again, other = flapping(3 * HOUR_MS, HOUR_MS), flapping(HOUR_MS, HOUR_MS, client="b")
+    assert list(with_beginnings([again, other], earlier)) == [again, other]
+
+
+def test_two_clients_that_went_at_the_same_time_are_both_told(history: History, reader: HistoryReader) -> None:
+    """The second one took the place of the first one."""
+    history.write_findings([flapping(5, 9), flapping(5, 9, "b")], group_id=GROUP, from_ms=0, found_ms=1)
+    assert {each.who[0] for each in reader.findings(from_ms=0, to_ms=HOUR_MS)} == {"a", "b"}
+
+
+def test_what_is_known_better_of_many_groups_replaces_what_was_known(history: History, reader: HistoryReader) -> None:
+    """When the next group was back, the same pause of all groups was told for the second time."""
+    first = replace(flapping(5_000, 9_000), kind="all groups")
+    history.add_findings([first], found_ms=1)
+    history.add_findings([replace(first, start_ms=5_500, ms=8_000, group_id="h")], found_ms=2)
+    assert [each.start_ms for each in reader.findings(from_ms=0, to_ms=HOUR_MS)] == [5_500]
 
 
 @pytest.mark.parametrize("group_id", ["", "a/b", "'; drop table events; --", "naïve \U0001f600", "\x00", "a" * 5_000])

@@ -426,7 +426,7 @@ def test_a_group_that_rebalances_all_the_time_is_found_and_a_short_log_is_not_ex
 
     assert _found(*rebalanced(9)) == []
     (finding,) = _found(*rebalanced(70))
-    assert (finding.kind, finding.text) == ("many rebalances", "61 rebalances within 60.0 min: 61 member joined")
+    assert (finding.kind, finding.text) == ("many rebalances", "70 rebalances within 69.0 min: 70 member joined")
 
 
 def test_what_is_not_wrong_is_said_too() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
 
 from msgspec.structs import replace
@@ -14,11 +14,16 @@ from kip848_client.tools.report.causes import Cause
 from kip848_client.tools.report.findings import Finding, findings_of
 from kip848_client.tools.report.lanes import LaneBuilder
 from kip848_client.tools.report.names import MemberNames
+from kip848_client.tools.report.periods import clock
 from kip848_client.tools.report.summary import duration
 from kip848_client.tools.report.timeline import Span, Timeline
 
 OF_NOW: Final = frozenset({"no reader", "no members", "held back"})
 """Kinds of findings that are about the end of a log: they are over as soon as something happens."""
+_GOES_ON: Final = frozenset({"flapping", "many rebalances"})
+"""Kinds of findings that may last for longer than a page looks back."""
+REST_MS: Final = 3_600_000
+"""So long a rest ends them."""
 Ended: TypeAlias = tuple[float, Cause]
 _BEFORE_MS: Final = 3_600_000
 """What began in a period may have causes before it."""
@@ -70,6 +75,28 @@ def outage_now(row: Situation, ended: Ended | None, *, now_ms: int) -> Finding |
         *(cause.why, cause.who, text),
         records=row.lag,
     )
+
+
+def with_beginnings(findings: Iterable[Finding], earlier: Sequence[Finding]) -> Iterator[Finding]:
+    """Findings with the time when what they tell of began, if an earlier look at a longer log has found that.
+
+    Args:
+        earlier: what was found before in the same group.
+    """
+    for each in findings:
+        begun = [
+            one
+            for one in earlier
+            if each.kind in _GOES_ON
+            and one.kind == each.kind
+            and (each.kind != "flapping" or list(one.who) == list(each.who))
+            and one.start_ms < each.start_ms <= one.start_ms + (one.ms or 0.0) + REST_MS
+        ]
+        if begun:
+            start_ms = min(one.start_ms for one in begun)
+            ms = each.start_ms + (each.ms or 0.0) - start_ms
+            each = replace(each, start_ms=start_ms, ms=ms, text=f"{each.text}; it began at {clock(start_ms)}")
+        yield each
 
 
 def within(findings: Iterable[Finding], *, from_ms: float, to_ms: float) -> list[Finding]:

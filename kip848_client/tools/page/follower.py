@@ -20,7 +20,7 @@ from kip848_client.common.daemon_thread import daemon_thread
 from kip848_client.common.plain_text import printable
 from kip848_client.errors import BrokerError, ConfigError, ErrorCode, Kip848Error
 from kip848_client.journal import JournalEvent
-from kip848_client.tools.page.analysis import OF_NOW, timeline_of, within
+from kip848_client.tools.page.analysis import OF_NOW, REST_MS, timeline_of, with_beginnings, within
 from kip848_client.tools.page.history import History, HistoryReader
 from kip848_client.tools.page.situation import GroupStory, Level, Situation, situation_of
 from kip848_client.tools.recorder import RawRecord
@@ -569,7 +569,8 @@ class Following:
             self._looked_at.discard(group_id)  # it is gone
         timeline = timeline_of(reader, group_id, follower.untold(group_id), from_ms=from_ms, to_ms=at_ms, is_now=True)
         findings = [] if timeline is None else within(findings_of(timeline), from_ms=from_ms, to_ms=at_ms)
-        lasting = [each for each in findings if each.kind not in OF_NOW]
+        earlier = reader.findings(from_ms=from_ms - REST_MS, to_ms=at_ms, group_id=group_id)
+        lasting = list(with_beginnings((each for each in findings if each.kind not in OF_NOW), earlier))
         ended = None if timeline is None else how_it_ended(timeline)
         story = follower.stories.get(group_id)
         if ended is not None and story is not None:

@@ -87,13 +87,13 @@ class HistoryReader:
         return Log(min((event.ts_ms for event in events), default=from_ms), events)
 
     def findings(self, *, from_ms: int, to_ms: int, group_id: str | None = None, limit: int = 500) -> list[Finding]:
-        """What went wrong in a period, in all groups or one, the latest first."""
+        """What went wrong in a period, in all groups or one: what ended last is first."""
         of_group, values = "", (from_ms, to_ms)
         if group_id is not None:
             of_group, values = "number = ? and ", (self._number(group_id) or -1, from_ms, to_ms)  # type: ignore[assignment]
         rows = self._connection.execute(
             f"select line from findings where {of_group} start_ms + coalesce(ms, 0) >= ? and start_ms <= ? "  # noqa: S608
-            "order by start_ms desc limit ?",
+            "order by start_ms + coalesce(ms, 0) desc, start_ms desc limit ?",
             (*values, limit),
         )
         return [msgspec.json.decode(zlib.decompress(line), type=Finding) for (line,) in rows]
@@ -192,17 +192,23 @@ class History:
             self._connection.execute("delete from events where number = ?", (self._number(group_id),))
 
     def write_findings(self, findings: Iterable[Finding], *, group_id: str, from_ms: int, found_ms: int) -> None:
-        """Replace what is known to have gone wrong in one group since *from_ms*."""
+        """Replace what is known to have gone wrong in one group since *from_ms*, also what began before."""
         with self._transaction():
             number = self._number(group_id)
             self._connection.execute(
-                "delete from findings where number = ? and start_ms >= ? and kind != 'all groups'", (number, from_ms)
+                "delete from findings where number = ? and start_ms + coalesce(ms, 0) >= ? and kind != 'all groups'",
+                (number, from_ms),
             )
             self._insert_findings(findings, found_ms)
 
     def add_findings(self, findings: Iterable[Finding], *, found_ms: int) -> None:
-        """Add what went wrong in many groups at once."""
+        """Add what went wrong in many groups at once, in place of what was known of it."""
+        findings = list(findings)
         with self._transaction():
+            self._connection.executemany(
+                "delete from findings where kind = 'all groups' and start_ms <= ? and start_ms + coalesce(ms, 0) >= ?",
+                [(each.start_ms + (each.ms or 0.0), each.start_ms) for each in findings],
+            )
             self._insert_findings(findings, found_ms)
 
     def old_groups(self, before_ms: int) -> list[str]:
@@ -304,14 +310,14 @@ class History:
         self._connection.executemany("insert into events (number, ts_ms, is_snapshot, line) values (?, ?, 0, ?)", rows)
 
     def _insert_findings(self, findings: Iterable[Finding], found_ms: int) -> None:
-        rows = [
-            (
-                *(self._number(each.group_id), each.kind, int(each.start_ms), found_ms, each.ms),
-                zlib.compress(msgspec.json.encode(each), 1),
-            )
-            for each in findings
-        ]
-        self._connection.executemany("insert or replace into findings values (?, ?, ?, ?, ?, ?)", rows)
+        rows = {}
+        for each in findings:
+            number, start_ms = self._number(each.group_id), int(each.start_ms)
+            while (number, each.kind, start_ms) in rows:  # two clients went at the same time
+                start_ms += 1
+            line = zlib.compress(msgspec.json.encode(each), 1)
+            rows[number, each.kind, start_ms] = number, each.kind, start_ms, found_ms, each.ms, line
+        self._connection.executemany("insert or replace into findings values (?, ?, ?, ?, ?, ?)", rows.values())
 
     def _number(self, group_id: str) -> int:
         group_id = _stored(group_id)

@@ -485,24 +485,38 @@ def _densest(ordered: Sequence[_OneT], within_ms: float, *, key: Callable[[_OneT
 
 
 def _many(timeline: Timeline, story: Story, rebalances: Sequence[Rebalance]) -> Iterator[Finding]:
-    """The hour in which a group rebalanced most, why, and who came and went most often then."""
-    most = _densest(rebalances, _HOUR_MS, key=lambda each: each.start_ms)
-    if len(most) < MANY_AN_HOUR:
-        return
-    causes = ", ".join(f"{count:,} {why}" for why, count in _causes(most).items())
-    start_ms, end_ms = most[0].start_ms, most[-1].start_ms
-    text = f"{len(most):,} rebalances within {duration(end_ms - start_ms)}: {causes}"
-    came = [each.client for each in between(story.arrivals, start_ms, end_ms, key=lambda each: each.at_ms)]
-    gone = between(story.departures, start_ms, end_ms, key=lambda each: each.at_ms)
-    why = ""
-    who: Sequence[str] = ()
-    if gone and 2 * sum(map(story.is_deploy, gone)) > len(gone):
-        why, text = "deploy", f"{text}; members were started again one after the other"
-    elif times := Counter([*came, *(each.client for each in gone)]):
-        (client, count) = times.most_common(1)[0]
-        if 2 * count >= times.total():
-            who, text = (client,), f"{text}; {client} came or went {count:,} times of {times.total():,}"
-    yield Finding("many rebalances", timeline.group_id, start_ms, end_ms - start_ms, "exact", 0, why, who, text)
+    """When a group rebalanced too often, why, and who came and went most often then."""
+    for many in _too_often(rebalances):
+        causes = ", ".join(f"{count:,} {why}" for why, count in _causes(many).items())
+        start_ms, end_ms = many[0].start_ms, many[-1].start_ms
+        text = f"{len(many):,} rebalances within {duration(end_ms - start_ms)}: {causes}"
+        came = [each.client for each in between(story.arrivals, start_ms, end_ms, key=lambda each: each.at_ms)]
+        gone = between(story.departures, start_ms, end_ms, key=lambda each: each.at_ms)
+        why = ""
+        who: Sequence[str] = ()
+        if gone and 2 * sum(map(story.is_deploy, gone)) > len(gone):
+            why, text = "deploy", f"{text}; members were started again one after the other"
+        elif times := Counter([*came, *(each.client for each in gone)]):
+            (client, count) = times.most_common(1)[0]
+            if 2 * count >= times.total():
+                who, text = (client,), f"{text}; {client} came or went {count:,} times of {times.total():,}"
+        yield Finding("many rebalances", timeline.group_id, start_ms, end_ms - start_ms, "exact", 0, why, who, text)
+
+
+def _too_often(rebalances: Sequence[Rebalance]) -> Iterator[Sequence[Rebalance]]:
+    """The longest times in which there were always `MANY_AN_HOUR` within an hour."""
+    first, until = 0, 0
+    for end in range(MANY_AN_HOUR, len(rebalances) + 1):
+        start = end - MANY_AN_HOUR
+        if rebalances[end - 1].start_ms - rebalances[start].start_ms > _HOUR_MS:
+            continue
+        if start >= until:
+            if until:
+                yield rebalances[first:until]
+            first = start
+        until = end
+    if until:
+        yield rebalances[first:until]
 
 
 def _moves(timeline: Timeline, still: Sequence[Finding]) -> Iterator[Finding]:
