@@ -15,7 +15,7 @@ _REVOKE_MS: Final = 50
 
 
 class PlayedGroup:
-    """A group with the members *names*, which have been there for half a minute.
+    """A group with the members *names*, which have been there for half a minute; `app@b` has client id `app`, host `b`.
 
     Attributes:
         stalled: from when until when no member commits, since something stops them all.
@@ -55,7 +55,7 @@ class PlayedGroup:
         self._joins += 1
         member = member or f"{name}-{self._joins}"
         self._members[member] = name
-        self._say("member_joined", member, topics=["t"], client_host=f"/{name}", instance_id=None)
+        self._say("member_joined", member, topics=["t"], client_host=f"/{name.rpartition('@')[2]}", instance_id=None)
         self._rebalance("member_joined")
 
     def leave(self, name: str) -> None:
@@ -115,7 +115,7 @@ class PlayedGroup:
             self._say("member_assignment_changed", member, state="STABLE", assigned=assigned, pending_revocation={})
 
     def _say(self, event: str, member: str | None = None, **fields: JsonValue) -> None:
-        name = None if member is None else self._members[member]
+        name = None if member is None else self._members[member].partition("@")[0]
         more = {"member_id": member, "client_id": name, "member_epoch": self._epoch, "group_epoch": self._epoch}
         self.events.append(
             JournalEvent(self.now_ms, "coordinator", event, self._group_id, **more, fields=fields)  # type: ignore[arg-type]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
+import pytest
+
 from kip848_client.tools.report import build_timelines
 from kip848_client.tools.report.findings import Finding, findings_of_all
 from tests.report.play import PlayedGroup
@@ -126,6 +128,31 @@ def test_a_deploy_of_a_large_group_is_one_deploy() -> None:
         group.run(60_000)
     (deploy,) = _found(group)["deploy"]
     assert deploy.text.startswith("a deploy: 30 members were started again within ")
+
+
+@pytest.mark.parametrize("surge", [True, False])
+def test_members_that_others_on_new_hosts_take_the_place_of_are_a_deploy(surge: bool) -> None:
+    """In Kubernetes each new pod has an address of its own: members left and joined, and there was no deploy."""
+    group = PlayedGroup("app@1", "app@2", "app@3")
+    for number in "123":
+        first, then = (group.join, f"app@new{number}"), (group.leave, f"app@{number}")
+        for act, name in (first, then) if surge else (then, first):
+            act(name)
+            group.run(4_000)
+    group.run(300_000)
+    found = _found(group)
+    (deploy,) = found["deploy"]
+    assert deploy.text.startswith("a deploy: 3 members were replaced within 20.")
+    assert {each.why for each in found["stand-still"]} == {"deploy"}
+
+
+def test_members_of_a_young_group_that_leave_for_good_are_no_deploy() -> None:
+    """Those that stay were there before, and took nobody's place."""
+    group = PlayedGroup("app@1", "app@2", "app@3", "app@4")
+    for number in "123":
+        group.leave(f"app@{number}")
+    group.run(300_000)
+    assert _found(group)["deploy"] == []
 
 
 def test_a_crash_some_minutes_before_a_deploy_is_no_part_of_it() -> None:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Literal, NamedTuple, TypeVar
 
 from kip848_client.common.plain_text import counted
@@ -21,6 +21,8 @@ from kip848_client.tools.report.timeline import Timeline
 
 _AGAIN_MS: Final = 600_000.0
 """A client that joins within this time after its departure is back."""
+_SURGE_MS: Final = 120_000.0
+"""A member that takes the place of another one may join so long before that one goes."""
 MOVE_MS: Final = 10_000.0
 """How long before a stand-still a coordinator that moved may have caused it."""
 NAMED: Final = 3
@@ -178,6 +180,9 @@ class Story:
         self._stopped: Final = frozenset((each.at_ms, each.who) for stop in stops for each in stop)
         """Departures after which the group had no members."""
         self.deploys: Final = deploys_of(self._restarts(), stops)
+        self._moved: Final = {
+            (one.gone.at_ms, one.gone.who) for several in self.deploys for one in several if one.moved
+        }
         self._deployed: Final = frozenset(
             (one.at_ms, one.who) for several in self.deploys for restart in several for one in restart
         )
@@ -187,12 +192,16 @@ class Story:
         """That these members joined is the cause."""
         who = sorted({each.client for each in arrivals})
         if all((each.at_ms, each.who) in self._deployed for each in arrivals):
-            return Cause("deploy", who, f"a deploy: {named(who)} joined again")
+            return Cause("deploy", who, f"a deploy: {named(who)} joined")
         return Cause("member joined", who, f"member joined ({named(who)})")
 
     def is_deploy(self, gone: Departure) -> bool:
         """Whether a departure belongs to a deploy."""
         return (gone.at_ms, gone.who) in self._deployed
+
+    def moved(self, gone: Sequence[Departure]) -> bool:
+        """Whether all of these were started again on other hosts by a deploy."""
+        return all((each.at_ms, each.who) in self._moved for each in gone)
 
     def cause_of(self, gone: Sequence[Departure]) -> Cause:
         """Why these members went."""
@@ -202,7 +211,8 @@ class Story:
         causes = [self._of_others(others)] if others else []
         if deployed:
             verb = "was" if len(deployed) == 1 else "were"
-            text = f"a deploy: {named(deployed)} {verb} started again, like the others"
+            again = "replaced" if self.moved(of_deploy) else "started again"
+            text = f"a deploy: {named(deployed)} {verb} {again}, like the others"
             if all((each.at_ms, each.who) in self._stopped for each in of_deploy):
                 text = f"{named(deployed)} {verb} stopped, and started again"
             causes.append(Cause("deploy", deployed, text))
@@ -338,14 +348,35 @@ class Story:
         return min(found, key=_at_ms, default=None)
 
     def _restarts(self) -> list[Restart]:
-        """Departures of members that did not die, and whose clients came back under another member id."""
-        return [
-            Restart(each, back)
-            for each in self.departures
-            if (back := self._return_of(each)) is not None
-            and back.member_id != each.member_id
-            and self._known(each) != "died"
-        ]
+        """Departures of members that did not die, and the joins of those that took their place."""
+        found, others = [], []
+        for each in self.departures:
+            back = self._return_of(each)
+            if self._known(each) == "died":
+                continue
+            if back is None:
+                others.append(each)
+            elif back.member_id != each.member_id:
+                found.append(Restart(each, back))
+        return sorted([*found, *self._replaced(others, found)], key=lambda each: each.gone.at_ms)
+
+    def _replaced(self, gone: Sequence[Departure], restarts: Sequence[Restart]) -> Iterator[Restart]:
+        """Members that went for good, and one of the same client id that came from a new host in place of each."""
+        taken = {each.back.who for each in restarts}
+        until_ms = {each.who: each.at_ms for each in self.departures}
+        new: defaultdict[str, deque[Arrival]] = defaultdict(deque)
+        for first in sorted((several[0] for several in self._by_client.values()), key=_at_ms):
+            if first.client_id and first.instance_id is None and first.who not in taken:
+                new[first.client_id].append(first)
+        for each in gone:
+            arrivals = new.get(each.client_id, deque())
+            while arrivals and (
+                arrivals[0].at_ms < each.at_ms - _SURGE_MS
+                or until_ms.get(arrivals[0].who, each.at_ms + _SURGE_MS) < each.at_ms + _SURGE_MS
+            ):
+                arrivals.popleft()  # it went with it, and took nobody's place
+            if arrivals and arrivals[0].at_ms <= each.at_ms + _AGAIN_MS:
+                yield Restart(each, arrivals.popleft())
 
 
 def _at_ms(each: Arrival | Departure) -> float:

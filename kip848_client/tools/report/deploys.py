@@ -22,10 +22,15 @@ _FLAPS: Final = 2
 
 
 class Restart(NamedTuple):
-    """A member went, and its client came back under another member id."""
+    """A member went, and its client came back under another member id, or one of its client id on another host."""
 
     gone: Departure
     back: Arrival
+
+    @property
+    def moved(self) -> bool:
+        """Whether it is on another host now."""
+        return self.gone.client != self.back.client and self.gone.instance_id is None
 
 
 def deploys_of(restarts: Sequence[Restart], stops: Sequence[Collection[Departure]] = ()) -> list[list[Restart]]:

@@ -495,7 +495,7 @@ def _many(timeline: Timeline, story: Story, rebalances: Sequence[Rebalance]) -> 
         why = ""
         who: Sequence[str] = ()
         if gone and 2 * sum(map(story.is_deploy, gone)) > len(gone):
-            why, text = "deploy", f"{text}; members were started again one after the other"
+            why, text = "deploy", f"{text}; most members that went were started again"
         elif times := Counter([*came, *(each.client for each in gone)]):
             (client, count) = times.most_common(1)[0]
             if 2 * count >= times.total():
@@ -530,7 +530,8 @@ def _moves(timeline: Timeline, still: Sequence[Finding]) -> Iterator[Finding]:
 def _deploys(timeline: Timeline, story: Story, still: Sequence[Finding]) -> Iterator[Finding]:
     """When members were started again one after the other, and what that cost."""
     for restarts in story.deploys:
-        start_ms, end_ms = restarts[0].gone.at_ms, max(back.at_ms for _, back in restarts)
+        times_ms = [one.at_ms for restart in restarts for one in restart]
+        start_ms, end_ms = min(times_ms), max(times_ms)
         first = restarts[0].gone
         outages = [each for each in still if each.kind == "outage" and each.start_ms + (each.ms or 0.0) >= start_ms]
         if any(each.start_ms <= start_ms or first in story.stop_before(each.start_ms) for each in outages):
@@ -544,9 +545,9 @@ def _deploys(timeline: Timeline, story: Story, still: Sequence[Finding]) -> Iter
             if cost
             else ("nothing stood still for a second")
         )
+        again = "replaced" if story.moved([gone for gone, _ in restarts]) else "started again"
         text = (
-            f"a deploy: {counted(len(restarts), 'member')} were started again within {duration(end_ms - start_ms)}; "
-            f"{stood}"
+            f"a deploy: {counted(len(restarts), 'member')} were {again} within {duration(end_ms - start_ms)}; {stood}"
         )
         yield Finding("deploy", timeline.group_id, start_ms, end_ms - start_ms, "exact", 0, "deploy", who, text)
 

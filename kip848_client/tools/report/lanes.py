@@ -297,7 +297,12 @@ class LaneBuilder:
         poll_ms, session_ms = (
             _number(event.fields.get(f"{name}_timeout_ms")) or None for name in ("rebalance", "session")
         )
-        self._lives.joined(Arrival(at_ms, who, event.member_id or "", client, instance_id, poll_ms, session_ms))
+        self._lives.joined(
+            Arrival(
+                *(at_ms, who, event.member_id or "", client, instance_id, poll_ms, session_ms),
+                client_id=event.client_id or "",
+            )
+        )
         self._changes.joined(who, event.group_epoch or 0)
 
     def _member_left(self, event: JournalEvent, who: str, at_ms: float) -> None:

@@ -27,6 +27,7 @@ class Arrival(msgspec.Struct, frozen=True):
 
     Args:
         client: its client id and host, which a process that is started again has, too.
+        client_id: without the host; empty if the log does not say.
         poll_ms: its max.poll.interval.ms; None if the log does not say.
         session_ms: its session timeout; None if the log does not say.
     """
@@ -38,6 +39,7 @@ class Arrival(msgspec.Struct, frozen=True):
     instance_id: str | None
     poll_ms: float | None = None
     session_ms: float | None = None
+    client_id: str = ""
 
 
 class Departure(msgspec.Struct, frozen=True):
@@ -50,7 +52,7 @@ class Departure(msgspec.Struct, frozen=True):
         others_silent_ms: since the last commit of any other member that was there; None if the log has none.
         interval_ms: the usual time between its commits; None if there were too few.
         unusual_ms: a longer time without a commit was unusual for it; None if there were too few.
-        poll_ms, session_ms: as in `Arrival`.
+        poll_ms, session_ms, client_id: as in `Arrival`.
         live: how many members the group had.
     """
 
@@ -68,6 +70,7 @@ class Departure(msgspec.Struct, frozen=True):
     poll_ms: float | None
     session_ms: float | None
     live: int
+    client_id: str = ""
 
 
 class Revocation(msgspec.Struct, frozen=True):
@@ -208,6 +211,7 @@ class LifeTracker:
                 poll_ms=arrival.poll_ms,
                 session_ms=arrival.session_ms,
                 live=live,
+                client_id=arrival.client_id,
             )
         )
 
