@@ -37,7 +37,7 @@ _CLASSIC: Final = frozenset({"java-classic", "kafka-python"})
 Act: TypeAlias = Literal["add", "leave", "kill", "stop", "pause", "roll", "grow", "late", "hold", "flap", "out"]
 SCRIPTS: Final[Mapping[str, Sequence[Act]]] = {
     "a": ("kill", "add", "leave", "add", "stop"),
-    "b": ("roll", "out", "grow", "kill", "add", "late"),
+    "b": ("roll", "out", "roll", "grow", "kill", "add", "late"),
     "c": ("hold", "leave", "flap", "pause", "late", "out"),
 }
 """What is done to the three groups of a kind, over and over. The group of ours whose name ends with c is left alone."""
