@@ -9,6 +9,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import hypothesis
@@ -43,6 +44,21 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     from tests.support.distribution import StayTogether
 
     return StayTogether(config, log)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Show how tests failed that passed when they were run once more; a file can collect their names."""
+    reports = terminalreporter.stats.get("rerun", [])
+    for report in reports:
+        terminalreporter.section(f"failed, and was run once more: {report.nodeid}", red=True)
+        terminalreporter.write_line(report.longreprtext)
+        for name, text in report.sections:
+            terminalreporter.section(name, sep="-")
+            terminalreporter.write_line(text)
+    if reports and (path := os.environ.get("RERUNS_FILE")):
+        with Path(path).open("a", encoding="utf-8") as file:
+            file.writelines(f"{report.nodeid}\n" for report in reports)
 
 
 @pytest.fixture
