@@ -45,10 +45,10 @@ REFERENCE: Final = {
 """Page -> its title, and the public modules that it describes, in the order of the page reference/index.md."""
 
 
-NOT_SEARCHED: Final = ("changelog", "invariants", "protocol")
+NOT_SEARCHED: Final = ("changelog", "protocol")
 WEIGHTS: Final = {
     "configuration": 4,  # who searches for a key wants its row
-    **dict.fromkeys(("architecture", "contributing", "differences", "performance"), 0.0005),
+    **dict.fromkeys(("architecture", "contributing", "differences", "performance", "simulation"), 0.0005),
     **dict.fromkeys(("reference", "examples"), 0.001),
 }
 """Pages, or folders of them -> their weight in the search. Guides have 1, and what contributors read comes last.

@@ -1,4 +1,4 @@
-"""The invariants that are checked in every run, one file per subject; docs/invariants.md says each in one sentence.
+"""The invariants that are checked in every run, one file per subject; docs/simulation.md says each in one sentence.
 
 - `ownership`: one owner per partition; targets, epochs and states; a replay of the log leads to the same state
 - `fencing`: requests that do not count, and members that may be removed
