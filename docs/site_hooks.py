@@ -50,6 +50,7 @@ WEIGHTS: Final = {
     "configuration": 4,  # who searches for a key wants its row
     **dict.fromkeys(("architecture", "contributing", "differences", "performance", "simulation"), 0.0005),
     **dict.fromkeys(("reference", "examples"), 0.001),
+    "reference/errors": 1,  # names from a traceback are looked up
 }
 """Pages, or folders of them -> their weight in the search. Guides have 1, and what contributors read comes last.
 
@@ -93,8 +94,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Let links to examples lead to their pages, name other files of the repository without a link, rank the page."""
-    place = page.file.src_uri.partition("/")[0].removesuffix(".md")
-    page.meta["search"] = {"boost": WEIGHTS.get(place, 1), "exclude": place in NOT_SEARCHED}
+    name = page.file.src_uri.removesuffix(".md")
+    weight = WEIGHTS.get(name, WEIGHTS.get(name.partition("/")[0], 1))
+    page.meta["search"] = {"boost": weight, "exclude": name in NOT_SEARCHED}
     up = "../" * page.file.src_uri.count("/")
     markdown = re.sub(r"\]\((?:\.\./)+examples/(\w+)\.py\)", rf"]({up}examples/\1.md)", markdown)
     if page.file.src_uri == "reference/index.md":
