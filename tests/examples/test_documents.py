@@ -65,7 +65,6 @@ PROGRAMS = {
         "    handle(message)\n"
         "try:\n    serve_tasks(conf | {'group.id': 'tasks'})\nexcept KeyboardInterrupt:\n    pass\n"
         "test_my_assignor()\n"
-        "test_everything_is_assigned_evenly()\n"
         "with EmbeddedBroker() as other:\n    test_a_group_with_an_assignor_of_its_own(other)"
     ),
     "async.md": Program(
