@@ -198,6 +198,22 @@ def test_r93_a_stale_fetch_is_repeated_with_the_newest_epoch() -> None:
     assert member.history[-1] == "fetch(t-0@1234)"
 
 
+@pytest.mark.parametrize("heartbeat_first", [True, False])
+def test_r93_a_stale_fetch_is_repeated_as_soon_as_the_newer_epoch_is_known(*, heartbeat_first: bool) -> None:
+    """In a group that moves, a new partition stayed unread for one backoff after the other: 100, 200, 400 ms."""
+    member = looking_up()
+    if heartbeat_first:
+        member.advance(INTERVAL_MS)
+        member.answer_heartbeat(epoch=2)
+    member.answer_fetch(error=ErrorCode.STALE_MEMBER_EPOCH)
+    if not heartbeat_first:
+        assert not member.requests(OffsetFetchRequest)
+        member.answer_heartbeat(epoch=2)
+    assert [request.groups[0].member_epoch for request in member.requests(OffsetFetchRequest)] == [2]
+    member.answer_fetch(error=ErrorCode.STALE_MEMBER_EPOCH)
+    assert not member.requests(OffsetFetchRequest), "without news it waits for the backoff"
+
+
 def test_r93_a_stale_fetch_of_a_consumer_that_left_fails() -> None:
     """No newer epoch will come, so waiting for one would block ``committed()`` for ever."""
     member = looking_up({})

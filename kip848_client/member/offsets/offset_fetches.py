@@ -63,6 +63,9 @@ class _Fetch(msgspec.Struct, eq=False):
     backoff: Backoff
     waiters: list[Lookup] = msgspec.field(default_factory=list)
     request_id: int | None = None
+    sent_epoch: int = NO_EPOCH
+    is_stale: bool = False
+    """The epoch with which it was sent was refused: with a newer one it need not wait for the backoff."""
     last_error: Kip848Error | None = None
 
 
@@ -137,7 +140,7 @@ class OffsetFetches:
             elif context.link is None:
                 if context.closing:
                     self._refuse(fetch, ConnectionLostError("the consumer closes, and no coordinator is known"))
-            elif context.now_ms >= fetch.backoff.ready_ms:
+            elif context.now_ms >= fetch.backoff.ready_ms or self._has_newer_epoch(fetch):
                 self._send(fetch)
         for fetch in list(self._fetches):
             self._expire(fetch)
@@ -148,8 +151,12 @@ class OffsetFetches:
                 if waiter.deadline_ms is not None:
                     context.wake_at(waiter.deadline_ms)
 
+    def _has_newer_epoch(self, fetch: _Fetch) -> bool:
+        return fetch.is_stale and self._context.live_epoch not in {NO_EPOCH, fetch.sent_epoch}
+
     def _send(self, fetch: _Fetch) -> None:
         context = self._context
+        fetch.sent_epoch, fetch.is_stale = context.live_epoch, False
         built = build_fetch(context, fetch.partitions)
         request, link = built.request, context.link
         fetch.request_id = context.send(
@@ -200,6 +207,7 @@ class OffsetFetches:
             case FetchErrorClass.RETRY:
                 self._retry(fetch, error)
             case FetchErrorClass.STALE if self._context.live_epoch != NO_EPOCH:
+                fetch.is_stale = True
                 self._retry(fetch, error)
             case FetchErrorClass.STALE | FetchErrorClass.FAIL:
                 self._end(fetch, None, error)
