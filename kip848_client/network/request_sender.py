@@ -31,6 +31,7 @@ from kip848_client.wire.schema import Request, Response
 
 _SILENT_MS: Final = 250
 """How long one broker is tried before the next one is tried as well, as for the addresses of one name (RFC 8305)."""
+_CLOSED: Final = "the client is closed"
 
 ResponseT = TypeVar("ResponseT", bound=Response)
 
@@ -183,7 +184,7 @@ class RequestSender:
             raise RequestTimeoutError(f"no broker was connected in {timeout_ms} ms")
         try:
             if self._any is None or self._any.closed:
-                self._any = await self._open_any(deadline_ms)
+                self._any = await self._unless_closed(await self._open_any(deadline_ms))
             return self._any
         finally:
             lock.release()
@@ -350,13 +351,13 @@ class RequestSender:
 
     async def _open_once(self, host: str, port: int, *, deadline_ms: int, node_id: int = -1) -> BrokerConnection:
         if self._closed:
-            raise ConnectionLostError("the consumer is closed")
+            raise ConnectionLostError(_CLOSED)
         left_ms = deadline_ms - self._clock.now_ms()
         if left_ms <= 0:
             raise RequestTimeoutError(f"no time left to connect to {host}:{port}")
         timeout_ms = min(left_ms, self._setup_timeout_ms)
         is_meant = self._cluster_id is not None and node_id >= 0
-        return await self._open_connection(
+        connection = await self._open_connection(
             host=host,
             port=port,
             timeout_ms=timeout_ms,
@@ -364,6 +365,14 @@ class RequestSender:
             cluster_id=self._cluster_id if is_meant else None,
             node_id=node_id if is_meant else -1,
         )
+        return await self._unless_closed(connection)
+
+    async def _unless_closed(self, connection: BrokerConnection) -> BrokerConnection:
+        """*connection*, if it was not opened while this sender was closed: nobody would close it."""
+        if self._closed:
+            await connection.aclose()
+            raise ConnectionLostError(_CLOSED)
+        return connection
 
     def _next_address(self) -> tuple[str, int]:
         # Brokers learned from the cluster come after the bootstrap list, in case all of that list are gone.

@@ -219,14 +219,16 @@ class WorkerHost:
                 for event in early:
                     self._step(event)
                 await self._stopping.wait()
-                await self._close_connection()
-                if self._classic is not None:
-                    await self._classic.aclose()
-                await self._sender.aclose()
                 self._tasks.cancel_scope.cancel()
         finally:
             if self._timer is not None:
                 self._timer.cancel()
+            with anyio.CancelScope(shield=True):  # after the tasks: one of them may have been about to open another
+                await self._close_connection()
+                if self._classic is not None:
+                    await self._classic.aclose()
+                if self._sender is not None:
+                    await self._sender.aclose()
 
     def _step(self, event: WorkerEvent) -> None:
         if self._stopping is None or self._stopping.is_set():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 
 import anyio
 import pytest
@@ -226,6 +226,35 @@ async def test_a_closed_sender_opens_nothing(tasks: TaskGroup) -> None:
         await bench.sender.any_broker(timeout_ms=1_000)
     assert connection.closed
     assert network.dialled == [("a", 1)]
+
+
+async def test_a_connection_that_opens_while_its_sender_closes_is_closed(tasks: TaskGroup) -> None:
+    """Nobody would close it: the program ended with a warning of an unclosed transport."""
+    opened: list[FakeConnection] = []
+    parked = anyio.Event()
+
+    async def open_connection(**_: object) -> FakeConnection:
+        await parked.wait()
+        opened.append(FakeConnection(answers))
+        return opened[-1]
+
+    sender = Bench(open_connection, tasks, bootstrap=[("a", 1)]).sender
+    node = BrokerNode(1, "b", 2)
+    sender.learn_nodes([node])
+
+    async def refused(opening: Awaitable[object]) -> None:
+        with pytest.raises(ConnectionLostError, match="closed"):
+            await opening
+
+    async with anyio.create_task_group() as all_of_them:
+        all_of_them.start_soon(refused, sender.any_broker(timeout_ms=1_000))
+        all_of_them.start_soon(refused, sender.node(1, timeout_ms=1_000))
+        all_of_them.start_soon(refused, sender.open(node, timeout_ms=1_000))
+        await anyio.wait_all_tasks_blocked()
+        await sender.aclose()
+        parked.set()
+    assert opened
+    assert all(connection.closed for connection in opened)
 
 
 async def test_the_coordinators_connection_tells_when_it_is_lost(tasks: TaskGroup) -> None:
