@@ -47,7 +47,7 @@ from kip848_client.wire.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from kip848_client.wire.schema import Message, Request
+from kip848_client.wire.schema import ApiMessage, Request
 
 ROUNDS_DEFAULT = 15
 ROUND_S = 0.02
@@ -61,7 +61,7 @@ class Subject(NamedTuple):
     """A message to measure."""
 
     name: str
-    message: Message
+    message: ApiMessage
     version: int
 
 
@@ -218,7 +218,7 @@ def main() -> int:
     return 0
 
 
-def _encode_ours(message: Message, number: int) -> bytes:
+def _encode_ours(message: ApiMessage, number: int) -> bytes:
     pieces: list[bytes] = []
     encode_body(message, number, pieces)
     return b"".join(pieces)

@@ -7,6 +7,7 @@ from .aio.election import AsyncLeaderElection as AsyncLeaderElection
 from .aio.share_consumer import AsyncShareConsumer as AsyncShareConsumer
 from .aio.transaction import transaction as transaction
 from .aio.worker import AsyncWorker as AsyncWorker
+from .common.acknowledge_type import AcknowledgeType as AcknowledgeType
 from .common.model import SubscriptionPattern as SubscriptionPattern
 from .common.model import Unit as Unit
 from .consumer.consumer import Consumer as Consumer
@@ -51,7 +52,6 @@ from .member.processing.work import ProcessingStatus as ProcessingStatus
 from .member.processing.work import RetryLater as RetryLater
 from .member.processing.work import processing_attempt as processing_attempt
 from .member.processing.work import processing_cancelled as processing_cancelled
-from .member.share.share_events import AcknowledgeType as AcknowledgeType
 from .share.consumer import ShareConsumer as ShareConsumer
 from .share.health import ShareHealth as ShareHealth
 from .share.message import ShareMessage as ShareMessage

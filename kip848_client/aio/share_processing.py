@@ -11,7 +11,7 @@ from anyio.abc import TaskGroup
 from kip848_client.common.callables import check_finished
 from kip848_client.share.core import ShareCore
 from kip848_client.share.message import ShareMessage
-from kip848_client.share.processing import Job, QueueProcessor
+from kip848_client.share.processing import QueueProcessor, RecordJob
 from kip848_client.share.settings import QueueSettings
 
 
@@ -37,7 +37,7 @@ class TaskQueueProcessor(QueueProcessor):
         self._wait: Final = wait
         self._wake: Final = wake
         self._handler: Final = handler
-        self._scopes: Final[dict[Job, anyio.CancelScope]] = {}
+        self._scopes: Final[dict[RecordJob, anyio.CancelScope]] = {}
         self._tasks: TaskGroup | None = None
 
     async def run(self) -> None:
@@ -62,19 +62,19 @@ class TaskQueueProcessor(QueueProcessor):
         finally:
             self.end()
 
-    def start(self, job: Job) -> None:
+    def start(self, job: RecordJob) -> None:
         """Run the handler in a task."""
         assert self._tasks is not None
         scope = self._scopes[job] = anyio.CancelScope()
         self.context_of(job).run(self._tasks.start_soon, self._handle, job, scope)
 
-    def cancel(self, job: Job) -> None:
+    def cancel(self, job: RecordJob) -> None:
         """Cancel the task."""
         scope = self._scopes.pop(job, None)
         if scope is not None:
             scope.cancel()
 
-    async def _handle(self, job: Job, scope: anyio.CancelScope) -> None:
+    async def _handle(self, job: RecordJob, scope: anyio.CancelScope) -> None:
         error: BaseException | None = None
         with scope:
             try:

@@ -70,7 +70,7 @@ from kip848_client.errors import (
     IllegalStateError,
 )
 from kip848_client.journal import Journal
-from kip848_client.member.core.events import AssignPartitions, LeaveMode, Start, StartReason
+from kip848_client.member.core.events import AssignPartitions, LeaveMode, StartCause, StartReason
 from kip848_client.member.core.states import MemberState
 from kip848_client.member.processing.limits import Limits
 from kip848_client.member.processing.settings import (
@@ -609,7 +609,7 @@ class Consumer(Generic[K_co, V_co]):
                 core.fetcher.detach([name])
             elif core.fetcher.seek(name, position):
                 core.sought[name] = position
-                core.group.thread.starts[name] = Start(StartReason.SOUGHT)
+                core.group.thread.starts[name] = StartCause(StartReason.SOUGHT)
                 return
             core.group.seek(name, position)
 

@@ -29,7 +29,7 @@ from kip848_client.member.core.events import (
     ConnectCoordinator,
     SlotTaken,
     StandbyBegan,
-    Start,
+    StartCause,
     StartReason,
     StateChanged,
 )
@@ -380,7 +380,7 @@ class MemberObserver:
     def fetching_started(
         self,
         positions: Mapping[TopicIdPartition, OffsetAndMetadata],
-        starts: Mapping[TopicIdPartition, Start],
+        starts: Mapping[TopicIdPartition, StartCause],
     ) -> None:
         """Records of these partitions are read from these offsets on, for these reasons."""
         if LOGGER.isEnabledFor(logging.INFO):
@@ -392,7 +392,7 @@ class MemberObserver:
     def _tell_starts(
         self,
         positions: Mapping[TopicIdPartition, OffsetAndMetadata],
-        starts: Mapping[TopicIdPartition, Start],
+        starts: Mapping[TopicIdPartition, StartCause],
     ) -> None:
         alike: dict[tuple[StartReason, str | None], list[TopicIdPartition]] = {}
         for partition, start in starts.items():

@@ -14,6 +14,7 @@ from concurrent.futures import Executor
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, Self
 
+from kip848_client.common.acknowledge_type import AcknowledgeType
 from kip848_client.common.callables import USE_ASYNC_CONSUMER, check_not_async, check_takes
 from kip848_client.common.clock import Clock
 from kip848_client.common.logs import LogEvent, log_event
@@ -23,7 +24,6 @@ from kip848_client.consumer.records.data_plane import TopicPartition
 from kip848_client.consumer.records.message import K_co, V_co
 from kip848_client.errors import IllegalStateError, Kip848Error
 from kip848_client.member.core.states import MemberState
-from kip848_client.member.share.share_events import AcknowledgeType
 from kip848_client.share.core import CLOSE_TIMEOUT_S, COMMIT_TIMEOUT_S, AcknowledgementCallback, Changes, ShareCore
 from kip848_client.share.health import ShareHealth
 from kip848_client.share.message import ShareMessage

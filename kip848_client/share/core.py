@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias, cast
 
+from kip848_client.common.acknowledge_type import AcknowledgeType
 from kip848_client.common.clock import Clock, SystemClock
 from kip848_client.common.logs import LOGGER, LogEvent, log_event
 from kip848_client.common.model import NamedPartition, Subscription
@@ -33,7 +34,7 @@ from kip848_client.errors import (
 from kip848_client.member.core.events import LeaveRequested, SubscriptionChanged
 from kip848_client.member.core.states import MemberState
 from kip848_client.member.share.held_records import AcquiredRecord
-from kip848_client.member.share.share_events import AcknowledgeType, CommitEnded
+from kip848_client.member.share.share_events import CommitEnded
 from kip848_client.share.config import ShareConfig, parse_share_config
 from kip848_client.share.health import ShareHealth, figures_of, health_of
 from kip848_client.share.host import ShareHost

@@ -47,12 +47,12 @@ from kip848_client.member.core.events import (
 )
 from kip848_client.member.core.settings import MemberConfig
 from kip848_client.member.share.share_events import (
+    AcknowledgementOutcome,
     CommitEnded,
     FindLeaders,
     Leader,
     LeaderRefuses,
     LocksLost,
-    Outcome,
     ReaderClosed,
     ReaderEffect,
     ReaderFailed,
@@ -105,7 +105,7 @@ class ShareHost:
         )
         self.lock: Final = threading.RLock()
         """Held while a core is used."""
-        self.outcomes: Final[deque[Outcome]] = deque()
+        self.outcomes: Final[deque[AcknowledgementOutcome]] = deque()
         """Outcomes that the application has not been told of."""
         self.commits: Final[dict[int, CommitEnded]] = {}
         """Commits that have ended, until their callers take them."""
@@ -290,7 +290,7 @@ class ShareHost:
                     pass
         for each in reader_effects:
             match each:
-                case Outcome():
+                case AcknowledgementOutcome():
                     if self.wants_outcomes:
                         self.outcomes.append(each)
                     if each.error is not None:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
+from kip848_client.common.acknowledge_type import AcknowledgeType
 from kip848_client.common.callables import check_finished
 from kip848_client.consumer.processing.daemon_threads import DaemonThreads
 from kip848_client.consumer.processing.dead_letters import DeadLetters
@@ -31,7 +32,6 @@ from kip848_client.consumer.records.message import Message
 from kip848_client.errors import Kip848Error
 from kip848_client.member.processing.work import HANDLING, ProcessingAttempt, RetryLater
 from kip848_client.member.share.held_records import AcquiredRecord
-from kip848_client.member.share.share_events import AcknowledgeType
 from kip848_client.share.core import Changes, ShareCore
 from kip848_client.share.message import ShareMessage
 from kip848_client.share.settings import QueueSettings, QueueStatus, Reject
@@ -43,7 +43,7 @@ _RENEW_AT: Final = 2 / 3
 _LOOK_S: Final = 0.25
 
 
-class Job(msgspec.Struct, eq=False):
+class RecordJob(msgspec.Struct, eq=False):
     """A record and its handler."""
 
     message: ShareMessage[Any, Any]
@@ -88,17 +88,17 @@ class QueueProcessor(ABC):
         self._core: Final = core
         self._settings: Final = settings
         self._retry: Final = None if settings.retry is None else Retry(settings.retry)
-        self._jobs: Final[dict[AcquiredRecord, Job]] = {}
-        self._retries: Final[list[tuple[int, int, Job]]] = []
+        self._jobs: Final[dict[AcquiredRecord, RecordJob]] = {}
+        self._retries: Final[list[tuple[int, int, RecordJob]]] = []
         self._number: Final = itertools.count()
-        self._ends: Final[deque[tuple[Job, BaseException | None]]] = deque()
+        self._ends: Final[deque[tuple[RecordJob, BaseException | None]]] = deque()
         """Handlers that have ended, with what they raised."""
         self._told: Final[deque[Callable[[], None]]] = deque()
         """What the sender of dead letters wants to be called."""
         self._wake_soon: Final = wake
         letters = settings.dead_letter
         self._sender: Final = None if letters is None else Sender(letters.producer, self._tell_from_thread)
-        self._hung: Final[set[Job]] = set()
+        self._hung: Final[set[RecordJob]] = set()
         """Handlers that run although their end does not count; each still has its slot."""
         self._counts: Final = dict.fromkeys(("accepted", "released", "rejected", "renewed", "lost"), 0)
         self.stopping: bool = False
@@ -122,11 +122,11 @@ class QueueProcessor(ABC):
     # --- for the two kinds
 
     @abstractmethod
-    def start(self, job: Job) -> None:
+    def start(self, job: RecordJob) -> None:
         """Call the handler; its end goes to `_ends`, whether it counts or not."""
 
     @abstractmethod
-    def cancel(self, job: Job) -> None:
+    def cancel(self, job: RecordJob) -> None:
         """Stop a handler if that is possible. Its end does not count."""
 
     def step(self) -> float | None:
@@ -161,7 +161,7 @@ class QueueProcessor(ABC):
         self._begin(now_ms)
         return self._next_s(now_ms)
 
-    def ended(self, job: Job, error: BaseException | None) -> None:
+    def ended(self, job: RecordJob, error: BaseException | None) -> None:
         """A handler has returned or raised."""
         job.running = False
         self._hung.discard(job)
@@ -222,10 +222,10 @@ class QueueProcessor(ABC):
                 busy += 1
         free = self._settings.concurrency - len(self._jobs) - len(self._hung)
         for message in self._core.take_jobs(free):
-            job = self._jobs[message.held] = Job(message, renewed_ms=now_ms, first_started_ms=now_ms)
+            job = self._jobs[message.held] = RecordJob(message, renewed_ms=now_ms, first_started_ms=now_ms)
             self._call(job, now_ms)
 
-    def _call(self, job: Job, now_ms: int) -> None:
+    def _call(self, job: RecordJob, now_ms: int) -> None:
         job.attempt += 1
         job.began_ms = now_ms
         if self._retry is not None:
@@ -233,7 +233,7 @@ class QueueProcessor(ABC):
         job.running = True
         self.start(job)
 
-    def context_of(self, job: Job) -> Context:
+    def context_of(self, job: RecordJob) -> Context:
         """What its handler runs in, for `processing_attempt` and `processing_cancelled`."""
         context = self._context.copy()
         context.run(HANDLING.set, (self, cast("Work", job)))  # it has the attributes that are read
@@ -259,20 +259,20 @@ class QueueProcessor(ABC):
             self._note_lost(job)
             self._abandon(job)
 
-    def _note_lost(self, job: Job) -> None:
+    def _note_lost(self, job: RecordJob) -> None:
         self._jobs.pop(job.held, None)
         self._counts["lost"] += 1
         lost = Kip848Error("its lock has ended: another member has it")
         self._core.log_failure(job.message, lost, attempt=job.attempt, again=False)
 
-    def _abandon(self, job: Job) -> None:
+    def _abandon(self, job: RecordJob) -> None:
         """What its handler does from now on does not count."""
         job.over = True
         if job.running:
             self._hung.add(job)
             self.cancel(job)
 
-    def _finish(self, job: Job, word: AcknowledgeType) -> None:
+    def _finish(self, job: RecordJob, word: AcknowledgeType) -> None:
         job.over = True
         if self._core.say(job.held, word):
             self._jobs.pop(job.held, None)
@@ -280,7 +280,7 @@ class QueueProcessor(ABC):
         else:
             self._note_lost(job)
 
-    def _bury(self, job: Job, error: BaseException, letters: DeadLetters) -> None:
+    def _bury(self, job: RecordJob, error: BaseException, letters: DeadLetters) -> None:
         job.buried = True
 
         def delivered(failure: Exception | None) -> None:
@@ -378,15 +378,15 @@ class ThreadQueueProcessor(QueueProcessor):
         """Whether the caller is inside `run`."""
         return self._thread == threading.get_ident()
 
-    def start(self, job: Job) -> None:
+    def start(self, job: RecordJob) -> None:
         """Call the handler in a thread, in a context of its own."""
         context = self.context_of(job)
         self._pool.submit(lambda: context.run(self._handle, job))
 
-    def cancel(self, job: Job) -> None:
+    def cancel(self, job: RecordJob) -> None:
         """A thread goes on."""
 
-    def _handle(self, job: Job) -> None:
+    def _handle(self, job: RecordJob) -> None:
         error: BaseException | None = None
         try:
             check_finished(self._handler(job.message), instead="return when the record is handled")

@@ -25,7 +25,7 @@ from .broker.net.logged_request import LoggedRequest as LoggedRequest
 from .broker.net.request_log import RequestLog as RequestLog
 from .broker.proxy.fault_proxy import FaultProxy as FaultProxy
 from .broker.share.share_group import ShareGroupSnapshot as ShareGroupSnapshot
-from .broker.share.share_host import SharePartitionSnapshot as SharePartitionSnapshot
+from .broker.share.share_partition_manager import SharePartitionSnapshot as SharePartitionSnapshot
 from .broker.topics.records import BrokerRecord as BrokerRecord
 from .broker.topics.records import NewRecord as NewRecord
 from .faults.actions import Action as Action

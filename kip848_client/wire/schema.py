@@ -194,24 +194,24 @@ class WireStruct(msgspec.Struct, frozen=True, gc=False):
     """Base of messages and of the structs inside them. They hold no cycles, so the garbage collector skips them."""
 
 
-class Message(WireStruct, frozen=True):
+class ApiMessage(WireStruct, frozen=True):
     """Base of requests, responses, and keys and values of records."""
 
     WIRE: ClassVar[MessageSpec]
 
 
-class Response(Message, frozen=True):
+class Response(ApiMessage, frozen=True):
     """Base of all responses."""
 
 
 ResponseT_co = TypeVar("ResponseT_co", bound=Response, covariant=True)
 
 
-class Request(Message, Generic[ResponseT_co], frozen=True):
+class Request(ApiMessage, Generic[ResponseT_co], frozen=True):
     """Base of all requests; the parameter is the class of the answer."""
 
 
-class RecordPart(Message, frozen=True):
+class RecordPart(ApiMessage, frozen=True):
     """Base of the keys and values of records in ``__consumer_offsets``."""
 
 

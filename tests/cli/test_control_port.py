@@ -294,7 +294,7 @@ def test_the_description_names_every_call(ask: Ask) -> None:
     group = described["paths"]["/groups/wait_for"]["post"]["responses"]["200"]["content"]["application/json"]["schema"]
     assert group == {"$ref": "#/components/schemas/Group"}
     assert schemas["Member"]["properties"]["assigned"]["items"] == {"$ref": "#/components/schemas/Partition"}
-    assert schemas["Record"]["properties"]["timestamp_ms"]["format"] == "int64"
+    assert schemas["StoredRecord"]["properties"]["timestamp_ms"]["format"] == "int64"
 
 
 def test_answers_have_the_types_of_the_description(broker: EmbeddedBroker, ask: Ask) -> None:

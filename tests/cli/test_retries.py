@@ -10,7 +10,7 @@ import pytest
 
 from kip848_client import EmbeddedBroker
 from kip848_client.cli import main
-from kip848_client.member.processing.tiers import Failed, read_failed
+from kip848_client.member.processing.tiers import FailureHeaders, read_failed
 from kip848_client.testing import NewRecord
 
 HOUR_MS = 3_600_000
@@ -31,7 +31,7 @@ def _failed(number: int, **changes: Any) -> NewRecord:
         "failed_ms": 1_000_000 + number,
         "group": "g",
     }
-    failed = Failed(**{**given, **changes})
+    failed = FailureHeaders(**{**given, **changes})
     return NewRecord(str(number), key=str(number), headers=[("trace", b"7"), *failed.headers()])
 
 

@@ -22,7 +22,7 @@ from kip848_client.common.model import (
 from kip848_client.common.telemetry import ClientMetrics
 from kip848_client.errors import ErrorCode, Kip848Error
 from kip848_client.journal import MemoryJournal
-from kip848_client.member.core.events import ConnectCoordinator, Start, StartReason
+from kip848_client.member.core.events import ConnectCoordinator, StartCause, StartReason
 from kip848_client.member.core.states import Phase
 from kip848_client.member.core.statistics import Statistics
 from kip848_client.network.observer import MemberObserver
@@ -224,7 +224,7 @@ def test_ten_thousand_partitions_are_one_short_line_each_time(
             pass
         with pytest.raises(OSError), observer.listener("revoked", many):
             raise OSError
-        observer.fetching_started(offsets, {tip: Start(StartReason.OUT_OF_RANGE, "latest", 3) for tip in many})
+        observer.fetching_started(offsets, {tip: StartCause(StartReason.OUT_OF_RANGE, "latest", 3) for tip in many})
         observer.sought(named)
         observer.commit_ended(named, Kip848Error("refused"), automatic=True)
         observer.commit_ended(named, Kip848Error("refused"), automatic=False)

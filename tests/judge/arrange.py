@@ -7,7 +7,7 @@ from typing import Final
 from kip848_client.testing.judge.broker.conversations import STORIES
 from kip848_client.testing.judge.broker.story import Story
 from kip848_client.testing.judge.rulebook import rulebook
-from kip848_client.testing.judge.verdicts import Outcome, Report
+from kip848_client.testing.judge.verdicts import Judgement, Outcome
 
 SETTINGS: Final = {
     "group.consumer.heartbeat.interval.ms": 100,
@@ -24,5 +24,5 @@ def chapter_of(rule: int) -> tuple[Story, ...]:
     return tuple(story for story in STORIES if rulebook()[story.rule].chapter == chapter)
 
 
-def differing(report: Report) -> list[str]:
+def differing(report: Judgement) -> list[str]:
     return [f"{one.rule.name}: {one.asked}: {one.expected}, not {one.seen}" for one in report.of(Outcome.DIFFERS)]

@@ -13,7 +13,7 @@ from kip848_client.errors import ConfigError
 from kip848_client.testing.judge.output import add_report_arguments, write_report
 from kip848_client.testing.judge.reports import as_html, as_json, as_junit, as_text
 from kip848_client.testing.judge.rulebook import read_rules, rulebook
-from kip848_client.testing.judge.verdicts import BROKER, Outcome, Report, Said, Verdict
+from kip848_client.testing.judge.verdicts import BROKER, Judgement, Outcome, Said, Verdict
 
 DIFFERS = Verdict(
     rulebook()[57],
@@ -23,7 +23,7 @@ DIFFERS = Verdict(
     seen="epoch 2\x1b",
     exchange=(Said("a", BROKER, "heartbeat: epoch 1"), Said("a", "a", "fenced"), Said(BROKER, "a", "epoch 2")),
 )
-REPORT = Report(
+REPORT = Judgement(
     "broker at 127.0.0.1:9092",
     "Apache Kafka 4.4.0",
     (
@@ -95,7 +95,7 @@ def test_the_page_draws_the_first_difference_and_escapes_what_a_broker_says() ->
 )
 def test_the_exit_status_says_whether_a_rule_differs(verdicts: tuple[Verdict, ...], status: int) -> None:
     """A pipeline goes on only if something was tried and nothing differs."""
-    assert Report("x", "y", verdicts).exit_status == status
+    assert Judgement("x", "y", verdicts).exit_status == status
 
 
 def test_files_are_written_beside_what_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,7 @@ from kip848_client.member.core.events import (
     OffsetsListed,
     PositionLost,
     PositionSet,
-    Start,
+    StartCause,
     StartFetching,
     StartReason,
 )
@@ -28,7 +28,7 @@ from tests.support.member_harness import INTERVAL_MS, MAX_POLL_MS, MemberHarness
 T0 = NamedPartition("t", 0)
 
 
-def last_start(member: MemberHarness) -> Start:
+def last_start(member: MemberHarness) -> StartCause:
     """Why t-0 was last read from where it was."""
     return {tip.topic_partition: start for tip, start in member.emitted(StartFetching)[-1].starts.items()}[T0]
 
@@ -44,7 +44,7 @@ def test_a_partition_with_a_committed_offset_goes_on_there() -> None:
     member = looking_up()
     member.answer_fetch({"t-0": 42})
 
-    assert last_start(member) == Start(StartReason.COMMITTED)
+    assert last_start(member) == StartCause(StartReason.COMMITTED)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_a_partition_without_one_names_the_policy(policy: ResetPolicy | ByDurati
     member.answer_fetch()
     list_offset(member, 7)
 
-    assert last_start(member) == Start(StartReason.NOTHING_COMMITTED, name)
+    assert last_start(member) == StartCause(StartReason.NOTHING_COMMITTED, name)
 
 
 def test_a_position_that_is_out_of_range_is_named() -> None:
@@ -71,7 +71,7 @@ def test_a_position_that_is_out_of_range_is_named() -> None:
     member.step(PositionLost(T0, OffsetAndMetadata(42)))
     list_offset(member, 100)
 
-    assert last_start(member) == Start(StartReason.OUT_OF_RANGE, "earliest", 42)
+    assert last_start(member) == StartCause(StartReason.OUT_OF_RANGE, "earliest", 42)
 
 
 def test_a_seek_and_an_offset_given_to_assign_are_told_apart() -> None:
@@ -81,8 +81,8 @@ def test_a_seek_and_an_offset_given_to_assign_are_told_apart() -> None:
     by_hand = MemberHarness()
     by_hand.step(ManuallyAssigned({T0: OffsetAndMetadata(9)}, {}))
 
-    assert last_start(member) == Start(StartReason.SOUGHT)
-    assert last_start(by_hand) == Start(StartReason.ASSIGNED)
+    assert last_start(member) == StartCause(StartReason.SOUGHT)
+    assert last_start(by_hand) == StartCause(StartReason.ASSIGNED)
 
 
 def reasons(member: MemberHarness) -> list[str]:

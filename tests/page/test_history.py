@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from kip848_client.errors import ConfigError
 from kip848_client.journal import JournalEvent
 from kip848_client.tools.page.analysis import clipped, timeline_of, what_went_wrong, with_beginnings
-from kip848_client.tools.page.history import History, HistoryReader
+from kip848_client.tools.page.history import HistoryFile, HistoryReader
 from kip848_client.tools.report import build_timelines
 from kip848_client.tools.report.findings import Finding, findings_of
 from kip848_client.tools.report.sampling import CommitSampler
@@ -31,13 +31,13 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def history(path: Path) -> Iterator[History]:
-    with contextlib.closing(History(path, cluster_id="c1")) as made:
+def history(path: Path) -> Iterator[HistoryFile]:
+    with contextlib.closing(HistoryFile(path, cluster_id="c1")) as made:
         yield made
 
 
 @pytest.fixture
-def reader(history: History) -> Iterator[HistoryReader]:
+def reader(history: HistoryFile) -> Iterator[HistoryReader]:
     with contextlib.closing(history.reader()) as made:
         yield made
 
@@ -80,7 +80,7 @@ def texts(findings: Iterable[Finding]) -> list[tuple[str, str]]:
     return [(each.kind, each.text) for each in findings]
 
 
-def test_a_log_with_few_commits_tells_of_the_same_times(history: History, reader: HistoryReader) -> None:
+def test_a_log_with_few_commits_tells_of_the_same_times(history: HistoryFile, reader: HistoryReader) -> None:
     """A week of all commits of a thousand groups would not fit; what was unread must be the same without them."""
     events = an_hour()
     kept, latest = sampled(events)
@@ -95,7 +95,7 @@ def test_a_log_with_few_commits_tells_of_the_same_times(history: History, reader
 
 @pytest.mark.parametrize(("minutes", "how"), [(5, "leave"), (5, "die"), (180, "leave"), (180, "die")])
 def test_an_outage_of_minutes_or_hours_is_told_alike(
-    minutes: int, how: str, history: History, reader: HistoryReader
+    minutes: int, how: str, history: HistoryFile, reader: HistoryReader
 ) -> None:
     """Since when, how long, how many records waited, and who went: the truth is within what both say."""
     group = PlayedGroup("a", "b", "c", group_id=GROUP)
@@ -122,7 +122,7 @@ def test_an_outage_of_minutes_or_hours_is_told_alike(
     assert outage.why == {"leave": "deploy" if minutes < 10 else "left", "die": "died"}[how]
 
 
-def test_a_look_at_an_hour_of_last_week_begins_at_a_snapshot(history: History, reader: HistoryReader) -> None:
+def test_a_look_at_an_hour_of_last_week_begins_at_a_snapshot(history: HistoryFile, reader: HistoryReader) -> None:
     """It need not read all that was before, and knows who owned what when the hour began."""
     history.write(an_hour(), places={})
     state = of_group(GROUP, joined(HOUR_MS, "c"), counted(HOUR_MS, "c", 0, 1, 2), group_became(HOUR_MS, "Stable"))
@@ -139,26 +139,26 @@ def test_a_look_at_an_hour_of_last_week_begins_at_a_snapshot(history: History, r
     assert len(earlier.events) == len(an_hour()), "before a snapshot all is there"
 
 
-def test_a_restart_goes_on_where_the_file_ends(history: History, path: Path) -> None:
+def test_a_restart_goes_on_where_the_file_ends(history: HistoryFile, path: Path) -> None:
     """Records that are told by the file are not written a second time, and none is left out."""
     history.write(an_hour(), places={3: 17})
     history.write((), places={3: 18, 4: 2})
     history.close()
-    with contextlib.closing(History(path, cluster_id="c1")) as again:
+    with contextlib.closing(HistoryFile(path, cluster_id="c1")) as again:
         assert again.places == {3: 18, 4: 2}
 
 
 @pytest.mark.parametrize(("cluster_id", "groups"), [("c2", ()), ("c1", ("orders-*",))])
 def test_a_file_of_other_groups_is_refused(
-    history: History, path: Path, cluster_id: str, groups: tuple[str, ...]
+    history: HistoryFile, path: Path, cluster_id: str, groups: tuple[str, ...]
 ) -> None:
     """Groups of two clusters have the same names; mixed up, the page would tell of outages that never were."""
     history.close()
     with pytest.raises(ConfigError, match="choose another file"):
-        History(path, cluster_id=cluster_id, groups=groups)
+        HistoryFile(path, cluster_id=cluster_id, groups=groups)
 
 
-def test_old_events_go_and_the_state_stays(history: History, reader: HistoryReader) -> None:
+def test_old_events_go_and_the_state_stays(history: HistoryFile, reader: HistoryReader) -> None:
     """A group in which nothing happens for weeks still has its members, and the file does not grow for it."""
     history.write(an_hour(), places={})
     assert history.old_groups(before_ms=HOUR_MS) == [GROUP]
@@ -171,7 +171,9 @@ def test_old_events_go_and_the_state_stays(history: History, reader: HistoryRead
     assert [(lane.member, lane.states[-1].end_ms) for lane in timeline.members] == [("c-client", 6.0 * HOUR_MS)]
 
 
-def test_nothing_is_left_of_a_group_that_is_gone_for_long(history: History, reader: HistoryReader, path: Path) -> None:
+def test_nothing_is_left_of_a_group_that_is_gone_for_long(
+    history: HistoryFile, reader: HistoryReader, path: Path
+) -> None:
     """A job that makes a group for each of its runs would fill the file with their names."""
     history.write([*an_hour(), *of_group("another", joined(1, "a"))], places={})
     history.forget(GROUP)
@@ -183,7 +185,7 @@ def test_nothing_is_left_of_a_group_that_is_gone_for_long(history: History, read
     assert len(reader.log("another", from_ms=0, to_ms=HOUR_MS).events) == 2
 
 
-def test_pruning_deletes_what_a_snapshot_stands_for(history: History, reader: HistoryReader) -> None:
+def test_pruning_deletes_what_a_snapshot_stands_for(history: HistoryFile, reader: HistoryReader) -> None:
     """Without its snapshot an event would say nothing; with it the older ones are only weight."""
     history.write(an_hour(), places={})
     assert history.prune(before_ms=HOUR_MS) == 0
@@ -195,7 +197,7 @@ def test_pruning_deletes_what_a_snapshot_stands_for(history: History, reader: Hi
 
 def test_a_file_that_is_too_large_loses_its_oldest_events(path: Path) -> None:
     """The disk of the machine must not fill up, whatever the groups do."""
-    with contextlib.closing(History(path, cluster_id="c1", size_max=300_000)) as history:
+    with contextlib.closing(HistoryFile(path, cluster_id="c1", size_max=300_000)) as history:
         for hour in range(12):
             history.write(an_hour(hour * HOUR_MS), places={})
         assert history.size > 300_000
@@ -204,7 +206,7 @@ def test_a_file_that_is_too_large_loses_its_oldest_events(path: Path) -> None:
         assert history.size <= 300_000
 
 
-def test_findings_are_replaced_when_more_is_known(history: History, reader: HistoryReader) -> None:
+def test_findings_are_replaced_when_more_is_known(history: HistoryFile, reader: HistoryReader) -> None:
     """A stand-still that lasts is told once, with its latest length."""
     (first, *_) = findings_of(build_timelines(an_hour())[0])
     history.write_findings([first], group_id=GROUP, from_ms=0, found_ms=1)
@@ -218,7 +220,7 @@ def flapping(start_ms: int, ms: int, client: str = "a") -> Finding:
     return Finding("flapping", GROUP, start_ms, ms, "exact", 0, "restart", (client,), f"{client} went 9 times")
 
 
-def test_what_goes_on_for_hours_is_one_finding_with_its_beginning(history: History, reader: HistoryReader) -> None:
+def test_what_goes_on_for_hours_is_one_finding_with_its_beginning(history: HistoryFile, reader: HistoryReader) -> None:
     """Each look at the last two hours added one: a client that flapped all day filled the first page."""
     for look in range(6):
         from_ms = look * HOUR_MS // 2
@@ -237,13 +239,15 @@ def test_what_begins_anew_or_is_of_another_client_is_another_finding() -> None:
     assert list(with_beginnings([again, other], earlier)) == [again, other]
 
 
-def test_two_clients_that_went_at_the_same_time_are_both_told(history: History, reader: HistoryReader) -> None:
+def test_two_clients_that_went_at_the_same_time_are_both_told(history: HistoryFile, reader: HistoryReader) -> None:
     """The second one took the place of the first one."""
     history.write_findings([flapping(5, 9), flapping(5, 9, "b")], group_id=GROUP, from_ms=0, found_ms=1)
     assert {each.who[0] for each in reader.findings(from_ms=0, to_ms=HOUR_MS)} == {"a", "b"}
 
 
-def test_what_is_known_better_of_many_groups_replaces_what_was_known(history: History, reader: HistoryReader) -> None:
+def test_what_is_known_better_of_many_groups_replaces_what_was_known(
+    history: HistoryFile, reader: HistoryReader
+) -> None:
     """When the next group was back, the same pause of all groups was told for the second time."""
     first = replace(flapping(5_000, 9_000), kind="all groups")
     history.add_findings([first], found_ms=1)
@@ -252,7 +256,7 @@ def test_what_is_known_better_of_many_groups_replaces_what_was_known(history: Hi
 
 
 @pytest.mark.parametrize("group_id", ["", "a/b", "'; drop table events; --", "naïve \U0001f600", "\x00", "a" * 5_000])
-def test_any_name_can_be_kept(history: History, reader: HistoryReader, group_id: str) -> None:
+def test_any_name_can_be_kept(history: HistoryFile, reader: HistoryReader, group_id: str) -> None:
     """Group ids are strangers' text."""
     history.write(of_group(group_id, joined(1, "a"), joined(2, "b")), places={})
     assert [each.group_id for each in reader.log(group_id, from_ms=0, to_ms=9).events] == [group_id] * 2

@@ -7,7 +7,7 @@ import random
 from kip848_client.common.model import NamedPartition
 from kip848_client.member.processing.marks import decode_marks
 from kip848_client.member.processing.outbox import Outbox, Slice, cover
-from kip848_client.member.processing.progress import Progress
+from kip848_client.member.processing.progress import PartitionProgress
 from kip848_client.member.processing.work import Item, Work
 from tests.processing.harness import P, Played, Q
 
@@ -111,7 +111,7 @@ def test_a_transaction_holds_no_record_that_its_marks_cannot_call_done() -> None
     """Results that are written while the commit does not say so are written once more by the next owner."""
     for seed in range(20):
         rng = random.Random(seed)
-        progress = Progress(0)
+        progress = PartitionProgress(0)
         committed: set[int] = set()
         said: set[int] = set()
         open_works: list[Work] = []

@@ -13,8 +13,7 @@ from msgspec.structs import replace
 from kip848_client.common.model import NamedPartition, OffsetAndMetadata
 from kip848_client.member.processing.core import Bounds, Processing
 from kip848_client.member.processing.marks import decode_marks
-from kip848_client.member.processing.tiers import Failed as HasFailed
-from kip848_client.member.processing.tiers import Tiers, Turnstile
+from kip848_client.member.processing.tiers import FailureHeaders, Tiers, Turnstile
 from kip848_client.member.processing.work import Failed, Item, Start, Work
 
 TIERS: Final = Tiers(name="r", delays_ms=[300, 2_000])
@@ -26,7 +25,7 @@ class Record(msgspec.Struct, frozen=True):
     """An order, in whichever topic."""
 
     order: int
-    failed: HasFailed | None = None
+    failed: FailureHeaders | None = None
 
 
 class Member:
@@ -124,7 +123,7 @@ class Member:
         run = self.run
         record: Record = work.items[0].record
         tier = TIERS.after(work.partition.topic)
-        origin = record.failed or HasFailed(
+        origin = record.failed or FailureHeaders(
             topic="orders", partition=0, offset=record.order, timestamp_ms=0, error="e", attempts=0, group="g"
         )
         due_ms = None if tier is None else run.now + TIERS.delays_ms[tier]
@@ -299,7 +298,7 @@ def test_an_order_is_never_lost_and_with_transactions_in_one_place(transactional
 
 
 def _passes_later(original: Any) -> Callable[..., bool]:
-    def passes(stile: Turnstile, name: NamedPartition, offset: int, failed: HasFailed, now_ms: int) -> bool:
+    def passes(stile: Turnstile, name: NamedPartition, offset: int, failed: FailureHeaders, now_ms: int) -> bool:
         late = replace(failed, due_ms=now_ms + 300) if (failed.due_ms or 0) > now_ms else failed
         return bool(original(stile, name, offset, late, now_ms))
 

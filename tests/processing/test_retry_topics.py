@@ -26,7 +26,7 @@ from kip848_client import (
     processing_attempt,
 )
 from kip848_client.errors import ArgumentTypeError, ConfigError, ProcessingError
-from kip848_client.member.processing.tiers import Failed, read_failed
+from kip848_client.member.processing.tiers import FailureHeaders, read_failed
 from kip848_client.testing import EmbeddedBroker, NewRecord
 from tests.support.waiting import TIMEOUT_S, wait_until
 
@@ -100,7 +100,9 @@ def _filled(broker: EmbeddedBroker, count: int, *, keys: int = 10) -> None:
 def _put_into(broker: EmbeddedBroker, topic: str, count: int, *, due_ms: int, group: str = "g") -> None:
     """Records of *orders* that have failed."""
     failed = [
-        Failed(topic="orders", partition=0, offset=n, timestamp_ms=1, error="OSError: down", attempts=1, group=group)
+        FailureHeaders(
+            topic="orders", partition=0, offset=n, timestamp_ms=1, error="OSError: down", attempts=1, group=group
+        )
         for n in range(count)
     ]
     records = [NewRecord(str(one.offset), headers=[*one.headers(), ("kip848.due", b"%d" % due_ms)]) for one in failed]

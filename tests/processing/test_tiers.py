@@ -8,14 +8,16 @@ import pytest
 from msgspec.structs import replace
 
 from kip848_client.common.model import NamedPartition
-from kip848_client.member.processing.tiers import Failed, Tiers, Turnstile, read_failed, without_own
+from kip848_client.member.processing.tiers import FailureHeaders, Tiers, Turnstile, read_failed, without_own
 
 TIERS = Tiers(name="r", delays_ms=[1_000, 60_000])
 FIRST, OTHER = NamedPartition("r-1", 0), NamedPartition("r-1", 1)
-FAILED = Failed(topic="orders", partition=2, offset=7, timestamp_ms=5, error="OSError: é", attempts=3, group="g")
+FAILED = FailureHeaders(
+    topic="orders", partition=2, offset=7, timestamp_ms=5, error="OSError: é", attempts=3, group="g"
+)
 
 
-def _due(at_ms: int, **changes: Any) -> Failed:
+def _due(at_ms: int, **changes: Any) -> FailureHeaders:
     return replace(FAILED, due_ms=at_ms, **changes)
 
 
@@ -23,11 +25,11 @@ def _due(at_ms: int, **changes: Any) -> Failed:
     "failed",
     [
         FAILED,
-        Failed(**{**{f: getattr(FAILED, f) for f in FAILED.__struct_fields__}, "group": None}),
+        FailureHeaders(**{**{f: getattr(FAILED, f) for f in FAILED.__struct_fields__}, "group": None}),
         _due(9, retries="r", failed_ms=8),
     ],
 )
-def test_headers_say_what_was_written(failed: Failed) -> None:
+def test_headers_say_what_was_written(failed: FailureHeaders) -> None:
     """A record would lose its origin or its number of attempts on the way from tier to tier."""
     assert read_failed([("trace", b"1"), *failed.headers()]) == failed
     assert without_own([("trace", b"1"), *failed.headers()]) == [("trace", b"1")]

@@ -15,9 +15,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from kip848_client.common.error_codes import ErrorCode
 from kip848_client.testing.partitions.partition_log import PartitionLog
-from kip848_client.testing.transactions.coordinator import Outcome, TransactionCoordinator
+from kip848_client.testing.transactions.coordinator import TransactionAnswer, TransactionCoordinator
 from kip848_client.testing.transactions.records import record_of, transaction_of
-from kip848_client.testing.transactions.transaction import Transaction, TransactionPartition
+from kip848_client.testing.transactions.transaction import TransactionMetadata, TransactionPartition
 from kip848_client.wire.record_batch import Record, build_batch, parse_batch_header, records_of
 
 IDS = st.sampled_from(["a", "b"])
@@ -57,7 +57,7 @@ class TransactionMachine(RuleBasedStateMachine):
         """Record -> producer id and epoch of its transaction."""
         self.fate: dict[tuple[int, int], bool] = {}
         """Transaction -> whether its end that was decided is a commit."""
-        self.seen: dict[str, Transaction] = {}
+        self.seen: dict[str, TransactionMetadata] = {}
         self.load()
 
     # --- the host
@@ -95,7 +95,7 @@ class TransactionMachine(RuleBasedStateMachine):
             return False
         return True
 
-    def finish(self, outcome: Outcome) -> Outcome:
+    def finish(self, outcome: TransactionAnswer) -> TransactionAnswer:
         """Keep and replay an outcome, and write the end that it decides."""
         for after in outcome.changes:
             self.durable()
@@ -106,7 +106,7 @@ class TransactionMachine(RuleBasedStateMachine):
                 self.write_end(after)
         return outcome
 
-    def write_end(self, transaction: Transaction) -> None:
+    def write_end(self, transaction: TransactionMetadata) -> None:
         """Markers, then the record that says that they are there."""
         for partition in sorted(transaction.partitions):
             log = self.logs[partition]
@@ -185,7 +185,7 @@ class TransactionMachine(RuleBasedStateMachine):
             return
         life = self.lives[-1 - number % len(self.lives)]
 
-        def ask() -> Outcome:
+        def ask() -> TransactionAnswer:
             return self.coordinator.end(
                 life.name,
                 producer_id=life.producer_id,
@@ -247,7 +247,7 @@ class TransactionMachine(RuleBasedStateMachine):
     @invariant()
     def epochs_never_fall(self) -> None:
         """T3, T7: and the log leads to what is in memory."""
-        now: Mapping[str, Transaction] = {one.transactional_id: one for one in self.coordinator}
+        now: Mapping[str, TransactionMetadata] = {one.transactional_id: one for one in self.coordinator}
         for name, before in self.seen.items():
             after = now[name]
             assert after.producer_id != before.producer_id or after.epoch >= before.epoch, "T3"

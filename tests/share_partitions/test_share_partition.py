@@ -7,13 +7,13 @@ import time
 import msgspec
 import pytest
 
+from kip848_client.common.acknowledge_type import AcknowledgeType
 from kip848_client.errors import BrokerError, ErrorCode
 from kip848_client.testing.share_partitions.settings import ShareSettings
 from kip848_client.testing.share_partitions.share_partition import (
     AcknowledgementBatch,
-    AcknowledgeType,
+    BatchOffsets,
     Change,
-    OffsetRange,
     RecordState,
     SharePartition,
     StateBatch,
@@ -35,7 +35,7 @@ class Queue:
     ) -> None:
         self.partition = SharePartition(start_offset=start_offset, batches=kept)
         self.settings = msgspec.structs.replace(ShareSettings(), **settings)
-        self.log = [OffsetRange(first, first + 9) for first in range(0, 10 * batches, 10)]
+        self.log = [BatchOffsets(first, first + 9) for first in range(0, 10 * batches, 10)]
         self.now_ms = 0
 
     def acquire(
@@ -45,7 +45,7 @@ class Queue:
         *,
         limit: bool = False,
         batch_size: int = 500,
-        aborted: tuple[OffsetRange, ...] = (),
+        aborted: tuple[BatchOffsets, ...] = (),
     ) -> list[tuple[int, int, int]]:
         """First offset, last offset and delivery count of what the member got."""
         offset = self.partition.next_fetch_offset()
@@ -258,7 +258,7 @@ def test_records_near_their_last_delivery_come_in_small_numbers_and_at_last_alon
 def test_records_of_aborted_transactions_are_archived_and_not_delivered() -> None:
     """A group that reads committed records would work on orders that were never placed."""
     queue = Queue()
-    assert queue.acquire("a", aborted=(OffsetRange(10, 19),)) == [(0, 9, 1), (20, 29, 1)]
+    assert queue.acquire("a", aborted=(BatchOffsets(10, 19),)) == [(0, 9, 1), (20, 29, 1)]
     assert queue.states()[1] == (10, 19, "ARCHIVED", 1, "")
 
 
@@ -315,7 +315,7 @@ def test_a_batch_is_acknowledged_record_by_record_in_the_time_of_its_records() -
 
     def took_s(records: int) -> float:
         partition, settings = SharePartition(start_offset=0), ShareSettings(partition_max_record_locks=records)
-        log = [OffsetRange(0, records - 1)]
+        log = [BatchOffsets(0, records - 1)]
         began_s = time.thread_time()
         for _ in range(2):  # the second time the batch is in pieces
             partition.acquire(

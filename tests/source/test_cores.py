@@ -1,8 +1,9 @@
-"""What neither ruff nor import-linter can say of the package: what a pure core calls, and how threads are made."""
+"""What neither ruff nor import-linter can say of the package: calls of pure cores, how threads are made, names."""
 
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from pathlib import Path
 from typing import Final
 
@@ -38,6 +39,19 @@ def test_every_thread_has_a_context_of_its_own() -> None:
         if "threading.Thread" in (*_called(node), *_derived_from(node))
     ]
     assert faults == [str(PACKAGE / "common/daemon_thread.py")]
+
+
+def test_the_name_of_a_class_means_one_thing() -> None:
+    """A reader who searches for a class finds it, and not another one. A name with an underscore ends with its file."""
+    names = Counter(
+        node.name
+        for path in PACKAGE.rglob("*.py")
+        if not path.is_relative_to(PACKAGE / "wire/messages")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    twice = {name for name, count in names.items() if count > 1}
+    assert twice == {"Consumer", "Message"}  # with confluent_kafka's signatures; for type checkers and at run time
 
 
 def _called(node: ast.AST) -> list[str]:

@@ -9,19 +9,19 @@ from uuid import UUID
 
 import msgspec
 
+from kip848_client.common.acknowledge_type import AcknowledgeType
 from kip848_client.common.error_codes import ErrorCode
 from kip848_client.common.model import BrokerNode
 from kip848_client.errors import BrokerError, ConnectionLostError, RequestTimeoutError
 from kip848_client.member.core.assignment import IdPartition
 from kip848_client.member.share.held_records import AcquiredRecord, HeldRecords
 from kip848_client.member.share.share_events import (
-    AcknowledgeType,
+    AcknowledgementOutcome,
     CommitEnded,
     FindLeaders,
     Leader,
     LeaderRefuses,
     LocksLost,
-    Outcome,
     ReaderClosed,
     ReaderEffect,
     ReaderFailed,
@@ -143,7 +143,7 @@ def test_r331_words_about_records_go_with_the_next_fetch_in_ranges() -> None:
     assert isinstance(send.request, ShareFetchRequest)
     assert said(send.request) == {0: (1, 1), 2: (2, 3)}
     driver.answer(send, records([]))
-    assert driver.told(Outcome) == [Outcome(P0, {0: 1, 1: 1, 2: 3}, None)]
+    assert driver.told(AcknowledgementOutcome) == [AcknowledgementOutcome(P0, {0: 1, 1: 1, 2: 3}, None)]
 
 
 def test_r332_without_room_they_are_said_at_once_in_a_request_of_their_own() -> None:
@@ -194,7 +194,7 @@ def test_r333_offsets_without_a_record_are_acknowledged_as_gaps() -> None:
     assert said(fetch.request) == {1: (2, 0)}
     assert [held.offset for held in driver.reader.take(10, now_ms=0)] == [0]
     driver.answer(fetch, records([]))
-    assert driver.told(Outcome) == []  # nobody asked for it
+    assert driver.told(AcknowledgementOutcome) == []  # nobody asked for it
 
 
 def test_r334_a_refused_word_is_told_and_not_said_again() -> None:
@@ -207,7 +207,7 @@ def test_r334_a_refused_word_is_told_and_not_said_again() -> None:
     driver.answer(parked, records([]))
     (send,) = driver.told(ShareSend)
     driver.answer(send, records([], code=ErrorCode.INVALID_RECORD_STATE))
-    (outcome,) = driver.told(Outcome)
+    (outcome,) = driver.told(AcknowledgementOutcome)
     assert isinstance(outcome.error, BrokerError)
     assert outcome.error.code == ErrorCode.INVALID_RECORD_STATE
     (after,) = driver.told(ShareSend)
@@ -226,7 +226,7 @@ def test_r335_a_word_whose_answer_was_lost_is_told_as_unknown_and_not_said_again
     lost = ConnectionLostError("cut")
     driver.reader.failed(send.request_id, lost, now_ms=0)
     driver.advance()
-    assert driver.told(Outcome) == [Outcome(P0, {0: 1}, lost)]
+    assert driver.told(AcknowledgementOutcome) == [AcknowledgementOutcome(P0, {0: 1}, lost)]
     driver.now_ms = 10_000
     driver.advance()
     driver.reader.leaders_found({P0: Leader(BrokerNode(1, "a", 9092), "mails")})
@@ -405,7 +405,7 @@ def test_r341_closing_waits_for_a_fetch_that_says_something() -> None:
     driver.reader.close(deadline_ms=30_000)
     assert driver.advance() == []
     driver.answer(says, records([]))
-    assert driver.told(Outcome) == [Outcome(P0, {0: 1}, None)]
+    assert driver.told(AcknowledgementOutcome) == [AcknowledgementOutcome(P0, {0: 1}, None)]
 
 
 def test_r342_closing_ends_at_its_deadline_although_a_leader_does_not_answer() -> None:
@@ -468,7 +468,7 @@ def test_r342_what_a_leader_has_not_answered_when_closing_ends_may_count() -> No
     driver.answer(parked, records([]))
     driver.now_ms = 1_000
     driver.advance()
-    (outcome,) = driver.told(Outcome)
+    (outcome,) = driver.told(AcknowledgementOutcome)
     assert isinstance(outcome.error, RequestTimeoutError)
 
 
@@ -481,7 +481,7 @@ def test_r342_what_was_not_sent_when_closing_ends_has_an_outcome() -> None:
     driver.reader.close(deadline_ms=1_000)
     driver.now_ms = 1_000
     driver.advance()  # the fetch is still under way
-    (outcome,) = driver.told(Outcome)
+    (outcome,) = driver.told(AcknowledgementOutcome)
     assert isinstance(outcome.error, BrokerError)
 
 
@@ -538,7 +538,7 @@ def test_r347_what_was_to_be_said_of_the_delivery_before_is_refused() -> None:
     driver.reader.take(1, now_ms=0)
     driver.reader.acknowledge(P0, 0, AcknowledgeType.RELEASE)
     driver.answer(parked, records([b"a"], acquired=[AcquiredRecords(0, 0, 2)]))
-    (outcome,) = driver.told(Outcome)
+    (outcome,) = driver.told(AcknowledgementOutcome)
     assert isinstance(outcome.error, BrokerError)
     assert outcome.error.code == ErrorCode.INVALID_RECORD_STATE
     assert [said(send.request) for send in driver.told(ShareSend)] == [{}]

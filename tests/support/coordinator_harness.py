@@ -36,7 +36,7 @@ from kip848_client.testing.coordinator.core.inputs import (
     ShareStateInitialized,
     TopicsChanged,
 )
-from kip848_client.testing.coordinator.core.offset_store import CommittedOffset
+from kip848_client.testing.coordinator.core.offset_store import StoredOffset
 from kip848_client.testing.coordinator.core.result import (
     CoordinatorRecord,
     CoordinatorResult,
@@ -516,7 +516,7 @@ class CoordinatorStateImage(msgspec.Struct, frozen=True):
     connect: Mapping[str, object]
     groups: Mapping[str, GroupImage | None]
     share: Mapping[str, object]
-    offsets: Mapping[str, Mapping[str, Mapping[int, CommittedOffset]]]
+    offsets: Mapping[str, Mapping[str, Mapping[int, StoredOffset]]]
 
 
 def _classic(coordinator: GroupCoordinator, group_id: str) -> ClassicGroup:

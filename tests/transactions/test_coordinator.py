@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from kip848_client.common.error_codes import ErrorCode
 from kip848_client.testing.transactions import coordinator as coordinator_module
-from kip848_client.testing.transactions.coordinator import Outcome, TransactionCoordinator
+from kip848_client.testing.transactions.coordinator import TransactionAnswer, TransactionCoordinator
 from kip848_client.testing.transactions.records import record_of, transaction_of
-from kip848_client.testing.transactions.transaction import Transaction, TransactionState, offsets_partition
+from kip848_client.testing.transactions.transaction import TransactionMetadata, TransactionState, offsets_partition
 
 LAST_EPOCH = 32_766
 EXPIRATION_MS = 10_000
@@ -29,9 +29,9 @@ class Driver:
             timeout_ms_max=900_000, expiration_ms=EXPIRATION_MS, ids_max=ids_max, new_producer_id=lambda: next(ids)
         )
         self.now_ms = 1_000
-        self.records: list[Transaction] = []
+        self.records: list[TransactionMetadata] = []
 
-    def init(self, *, producer_id: int = -1, epoch: int = -1) -> Outcome:
+    def init(self, *, producer_id: int = -1, epoch: int = -1) -> TransactionAnswer:
         return self.finish(
             self.coordinator.init_producer_id(
                 "tx", timeout_ms=5_000, producer_id=producer_id, epoch=epoch, now_ms=self.now_ms
@@ -41,24 +41,24 @@ class Driver:
     def init_other(self, name: str) -> None:
         self.finish(self.coordinator.init_producer_id(name, timeout_ms=5_000, now_ms=self.now_ms))
 
-    def forget(self) -> Transaction | None:
+    def forget(self) -> TransactionMetadata | None:
         return self.finish(self.coordinator.forget(now_ms=self.now_ms)).transaction
 
-    def add(self, producer_id: int, epoch: int) -> Outcome:
+    def add(self, producer_id: int, epoch: int) -> TransactionAnswer:
         return self.finish(
             self.coordinator.add_partitions(
                 "tx", producer_id=producer_id, epoch=epoch, partitions=(FOO,), now_ms=self.now_ms
             )
         )
 
-    def end(self, producer_id: int, epoch: int, *, commit: bool = True) -> Outcome:
+    def end(self, producer_id: int, epoch: int, *, commit: bool = True) -> TransactionAnswer:
         return self.finish(
             self.coordinator.end(
                 "tx", producer_id=producer_id, epoch=epoch, commit=commit, moves_epoch=True, now_ms=self.now_ms
             )
         )
 
-    def finish(self, outcome: Outcome) -> Outcome:
+    def finish(self, outcome: TransactionAnswer) -> TransactionAnswer:
         for change in outcome.changes:
             self.records.append(change)
             self.coordinator.replay(change)
@@ -75,7 +75,7 @@ class Driver:
         return producer_id
 
 
-def answer(outcome: Outcome) -> tuple[int, int, int]:
+def answer(outcome: TransactionAnswer) -> tuple[int, int, int]:
     return outcome.error, outcome.producer_id, outcome.epoch
 
 
@@ -97,7 +97,7 @@ def test_a_new_life_begins_without_what_the_last_one_did() -> None:
     producer_id = driver.init().producer_id
     driver.add(producer_id, 0)
     driver.end(producer_id, 0)
-    assert driver.init().transaction == Transaction(
+    assert driver.init().transaction == TransactionMetadata(
         transactional_id="tx", producer_id=producer_id, epoch=2, timeout_ms=5_000, updated_ms=1_000, client_version=2
     )
 
@@ -134,7 +134,10 @@ def test_what_is_completed_twice_or_not_at_all_changes_nothing() -> None:
     """The markers of a transaction may be written twice, after a crash."""
     driver = Driver()
     driver.init()
-    assert [driver.coordinator.completed(name, now_ms=1) for name in ("tx", "other")] == [Outcome(), Outcome()]
+    assert [driver.coordinator.completed(name, now_ms=1) for name in ("tx", "other")] == [
+        TransactionAnswer(),
+        TransactionAnswer(),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -333,7 +336,7 @@ def test_an_id_without_an_open_transaction_is_forgotten_when_it_was_not_used_for
     driver.now_ms += EXPIRATION_MS - 1
     assert driver.forget() is None
     driver.now_ms += 1
-    assert driver.forget() == Transaction.forgotten("tx")
+    assert driver.forget() == TransactionMetadata.forgotten("tx")
     assert (list(driver.coordinator), driver.coordinator.expiration_ms(), driver.forget()) == ([], None, None)
     assert driver.add(producer_id, 1).error == ErrorCode.INVALID_PRODUCER_ID_MAPPING
     assert answer(driver.init(producer_id=producer_id, epoch=1)) == (0, producer_id + 1, 0)
@@ -348,7 +351,7 @@ def test_open_transactions_do_not_keep_older_ids_from_being_forgotten() -> None:
     driver.now_ms += 1
     driver.init_other("b")
     driver.now_ms += EXPIRATION_MS
-    assert [driver.forget(), driver.forget(), driver.forget()] == [*map(Transaction.forgotten, "ab"), None]
+    assert [driver.forget(), driver.forget(), driver.forget()] == [*map(TransactionMetadata.forgotten, "ab"), None]
 
 
 def test_an_id_that_is_used_again_is_forgotten_later() -> None:
@@ -359,7 +362,7 @@ def test_an_id_that_is_used_again_is_forgotten_later() -> None:
         driver.now_ms += 1
     assert driver.coordinator.expiration_ms() == 1_001 + EXPIRATION_MS
     driver.now_ms += EXPIRATION_MS
-    assert [driver.forget(), driver.forget()] == [*map(Transaction.forgotten, "ba")]
+    assert [driver.forget(), driver.forget()] == [*map(TransactionMetadata.forgotten, "ba")]
 
 
 def test_a_partition_that_is_in_the_transaction_makes_no_record() -> None:
@@ -367,7 +370,7 @@ def test_a_partition_that_is_in_the_transaction_makes_no_record() -> None:
     driver = Driver()
     producer_id = driver.init().producer_id
     driver.add(producer_id, 0)
-    assert driver.add(producer_id, 0) == Outcome()
+    assert driver.add(producer_id, 0) == TransactionAnswer()
 
 
 def test_every_transition_is_one_record_that_says_all() -> None:

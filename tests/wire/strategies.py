@@ -14,9 +14,9 @@ from kip848_client.wire.schema import (
     STRING,
     UUID,
     ZERO_UUID,
+    ApiMessage,
     ArrayOf,
     FieldSpec,
-    Message,
     Scalar,
     WireType,
     fields_of,
@@ -29,7 +29,7 @@ PRIVATE_TAG_FIRST: Final = 10000
 class Case(NamedTuple):
     """One message class in one version."""
 
-    cls: type[Message]
+    cls: type[ApiMessage]
     version: int
 
     def __str__(self) -> str:

@@ -38,7 +38,7 @@ from kip848_client.member.core.events import (
     PausePartitions,
     RevokePartitions,
     StandbyBegan,
-    Start,
+    StartCause,
     StartFetching,
     StopFetching,
     SurfaceError,
@@ -144,7 +144,7 @@ class AppThread:
         """Called before each wait; an exception of it ends the call as a KeyboardInterrupt there would."""
         self.stored: Callable[[], Mapping[NamedPartition, OffsetAndMetadata]] | None = None
         """Offsets that the application stored, with `enable.auto.offset.store=false`; see `committable`."""
-        self.starts: Final[dict[NamedPartition, Start]] = {}
+        self.starts: Final[dict[NamedPartition, StartCause]] = {}
         """Why each partition was begun where it was; may have partitions that are not read any more."""
         self.closer: int | None = None
         """The thread that closes the consumer, if it is not the one that reads."""

@@ -16,7 +16,7 @@ from kip848_client.common.plain_text import counted
 from kip848_client.consumer.group.group_member import GroupMember
 from kip848_client.consumer.records.data_plane import KafkaException, public
 from kip848_client.consumer.records.fetcher import Fetcher
-from kip848_client.member.core.events import Start, StartReason
+from kip848_client.member.core.events import StartCause, StartReason
 from kip848_client.member.core.states import MemberState
 
 SILENCE_MS: Final = 30_000
@@ -98,10 +98,10 @@ class SilenceWatch:
         self, positions: Mapping[NamedPartition, OffsetAndMetadata], there: Mapping[NamedPartition, int]
     ) -> None:
         known = self._group.thread.starts
-        alike: dict[Start, list[NamedPartition]] = {}
+        alike: dict[StartCause, list[NamedPartition]] = {}
         for partition in positions:
-            start = known.get(partition, Start(StartReason.SOUGHT))
-            alike.setdefault(Start(start.reason, start.policy), []).append(partition)
+            start = known.get(partition, StartCause(StartReason.SOUGHT))
+            alike.setdefault(StartCause(start.reason, start.policy), []).append(partition)
         records = sum(there.values())
         passed_over = {
             start.policy: sum(there[partition] for partition in its)
@@ -159,5 +159,5 @@ class SilenceWatch:
         )
 
 
-def _words(start: Start) -> str:
+def _words(start: StartCause) -> str:
     return start.reason.value if start.policy is None else f"{start.reason.value}, auto.offset.reset={start.policy}"

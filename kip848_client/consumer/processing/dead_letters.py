@@ -8,7 +8,7 @@ from typing import Any, Final
 from kip848_client.consumer.processing.sender import check_producer
 from kip848_client.consumer.records.data_plane import Message
 from kip848_client.errors import ArgumentTypeError
-from kip848_client.member.processing.tiers import Failed, without_own
+from kip848_client.member.processing.tiers import FailureHeaders, without_own
 
 
 class DeadLetters:
@@ -65,9 +65,9 @@ def describe(error: BaseException) -> str:
 
 def failed_now(
     message: Any, error: BaseException, *, attempts: int, group: str | None, retries: str | None = None
-) -> Failed:
+) -> FailureHeaders:
     """What the headers of a record say whose handler has failed now."""
-    return Failed(
+    return FailureHeaders(
         topic=str(message.topic()),
         partition=message.partition(),
         offset=message.offset(),
@@ -80,7 +80,7 @@ def failed_now(
     )
 
 
-def letter_of(message: Any, failed: Failed, *, topic: str, original: tuple[Any, Any] | None) -> dict[str, Any]:
+def letter_of(message: Any, failed: FailureHeaders, *, topic: str, original: tuple[Any, Any] | None) -> dict[str, Any]:
     """The arguments of ``produce()`` for a record that has failed: as it was fetched, with headers that say so."""
     kind, timestamp_ms = message.timestamp()
     key, value = original or (message.key(), message.value())

@@ -46,8 +46,7 @@ from kip848_client.member.processing.limits import Limits
 from kip848_client.member.processing.marks import decode_marks
 from kip848_client.member.processing.outbox import Slice
 from kip848_client.member.processing.settings import ProcessSettings
-from kip848_client.member.processing.tiers import Failed as HasFailed
-from kip848_client.member.processing.tiers import Turnstile, read_failed
+from kip848_client.member.processing.tiers import FailureHeaders, Turnstile, read_failed
 from kip848_client.member.processing.work import (
     Cancel,
     Failed,
@@ -219,7 +218,7 @@ class Driver(ABC):
         self.originals.pop(id(message), None)
         return None
 
-    def _item(self, message: Message, failed: HasFailed | None) -> Item:
+    def _item(self, message: Message, failed: FailureHeaders | None) -> Item:
         original = self.originals.pop(id(message), None)
         key: Any = message.key() if original is None else original[0]
         topic, partition, offset = message.topic(), message.partition(), message.offset()
@@ -267,7 +266,7 @@ class Driver(ABC):
 
         def ended(failure: Exception | None) -> None:
             if failure is not None:
-                self.core.refused_output(work, failure, now_ms())
+                self.core.refused_output(work, failure)
             elif self.core.acknowledged(work, now_ms()):
                 self.telemetry.done(work)
             self.perform()

@@ -14,7 +14,7 @@ from kip848_client.consumer.processing.record_copy import RecordCopy
 from kip848_client.consumer.processing.sender import check_producer
 from kip848_client.consumer.records.topic_check import check_topics
 from kip848_client.errors import ArgumentTypeError, ConfigError
-from kip848_client.member.processing.tiers import Failed, Tiers, without_own
+from kip848_client.member.processing.tiers import FailureHeaders, Tiers, without_own
 
 if TYPE_CHECKING:
     from kip848_client.config.consumer import ConsumerConfig
@@ -139,7 +139,7 @@ class RetryTopics:
     def record(
         self,
         message: Any,
-        failed: Failed,
+        failed: FailureHeaders,
         *,
         tier: int,
         original: tuple[Any, Any] | None,
@@ -151,7 +151,7 @@ class RetryTopics:
         return letter_of(message, waits, topic=self.topics[tier], original=original) | {"timestamp": 0}
 
 
-def as_it_was(message: Any, failed: Failed) -> RecordCopy:
+def as_it_was(message: Any, failed: FailureHeaders) -> RecordCopy:
     """A record of a tier as its handler has seen it first: its place and time, and the headers of its producer."""
     return RecordCopy(
         failed.topic,

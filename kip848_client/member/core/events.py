@@ -439,7 +439,7 @@ class StartReason(enum.Enum):
     GOES_ON = "the revocation was called off"
 
 
-class Start(msgspec.Struct, frozen=True):
+class StartCause(msgspec.Struct, frozen=True):
     """Why a partition is read from just there.
 
     Args:
@@ -464,7 +464,7 @@ class StartFetching(msgspec.Struct, frozen=True):
 
     positions: Mapping[TopicIdPartition, OffsetAndMetadata]
     committed: frozenset[TopicIdPartition] = frozenset()
-    starts: Mapping[TopicIdPartition, Start] = msgspec.field(default_factory=dict)
+    starts: Mapping[TopicIdPartition, StartCause] = msgspec.field(default_factory=dict)
 
 
 class StopFetching(msgspec.Struct, frozen=True):

@@ -47,7 +47,7 @@ from kip848_client.member.core.events import (
     OffsetsListed,
     PositionLost,
     RequestFailed,
-    Start,
+    StartCause,
     StartFetching,
     StartReason,
     TopicsDescribed,
@@ -96,7 +96,7 @@ class _Slot(msgspec.Struct, eq=False):
     position: OffsetAndMetadata | None = None
     is_committed: bool = False
     """Whether `position` is the committed offset."""
-    start: Start = Start()
+    start: StartCause = StartCause()
     """Why `position` is what it is."""
     reset_to: int | ByDuration = LATEST_TIMESTAMP
     """A timestamp, or how old the first record may be."""
@@ -152,7 +152,7 @@ class Positions:
         for partition in partitions:
             slot = self._slots[partition]
             if slot.stage is _Stage.FETCHING:
-                slot.start = Start(StartReason.GOES_ON)
+                slot.start = StartCause(StartReason.GOES_ON)
             if slot.stage in {_Stage.FETCHING, _Stage.START}:
                 slot.position = self._context.consumed.get(partition.topic_partition, slot.position)
             self._set(slot, _Stage.NOT_READY)
@@ -184,7 +184,7 @@ class Positions:
         slot = self._by_name(partition)
         if slot is None:
             return
-        slot.start = Start(reason)
+        slot.start = StartCause(reason)
         if slot.stage is _Stage.NOT_READY:
             slot.position = position
         else:
@@ -203,7 +203,7 @@ class Positions:
             error = OffsetOutOfRangeError(event.partition, offset=event.position.offset)
             self._context.surface(error, key=event.partition)
         else:
-            slot.start = Start(StartReason.OUT_OF_RANGE, _policy_name(reset_to), event.position.offset)
+            slot.start = StartCause(StartReason.OUT_OF_RANGE, _policy_name(reset_to), event.position.offset)
             self._reset(slot, reset_to)
 
     def _policy(self, *, is_new: bool) -> int | ByDuration | None:
@@ -307,7 +307,7 @@ class Positions:
             if key in result.failed:
                 failed.append(slot)
             elif (position := result.offsets.get(key)) is not None:
-                slot.position, slot.is_committed, slot.start = position, True, Start()
+                slot.position, slot.is_committed, slot.start = position, True, StartCause()
                 self._set(slot, _Stage.START)
             else:
                 unset.append(slot)
@@ -328,7 +328,7 @@ class Positions:
                 nowhere.append(slot)
             else:
                 reason = StartReason.PARTITION_IS_NEW if is_new else StartReason.NOTHING_COMMITTED
-                slot.start = Start(reason, _policy_name(reset_to))
+                slot.start = StartCause(reason, _policy_name(reset_to))
                 self._reset(slot, reset_to)
         if nowhere:
             self._retry(nowhere, _Stage.LOOK_UP)

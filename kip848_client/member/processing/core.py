@@ -24,7 +24,7 @@ from kip848_client.member.processing.limits import Limits, Pacing
 from kip848_client.member.processing.marks import Ranges, body_bytes, decode_marks, encode_marks
 from kip848_client.member.processing.metadata_limit import MetadataLimit
 from kip848_client.member.processing.outbox import Outbox, Slice, cover
-from kip848_client.member.processing.progress import Progress
+from kip848_client.member.processing.progress import PartitionProgress
 from kip848_client.member.processing.work import (
     Cancel,
     Effect,
@@ -115,7 +115,7 @@ class _Partition:
         """The partitions of the same priority that have something to start."""
         self.began = offset
         """Where it began: the committed offset, else the first delivered record."""
-        self.progress: Final = Progress(offset, done)
+        self.progress: Final = PartitionProgress(offset, done)
         self.marks_end = done[-1][1] if done else 0
         """One after the last offset that is or may soon be in its marks."""
         self.generation: Final = generation
@@ -154,7 +154,7 @@ class _Partition:
         return size <= room
 
     def deliver(self, offset: int) -> int | None:
-        """See `Progress.deliver`."""
+        """See `PartitionProgress.deliver`."""
         if self.progress.goes_back(offset):
             self.began, self.committed, self.marks_end = offset, None, 0
         elif self.began < 0:

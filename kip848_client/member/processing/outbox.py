@@ -13,7 +13,7 @@ import msgspec
 
 from kip848_client.common.model import NamedPartition, OffsetAndMetadata
 from kip848_client.member.processing.marks import Ranges, encode_marks
-from kip848_client.member.processing.progress import Progress
+from kip848_client.member.processing.progress import PartitionProgress
 from kip848_client.member.processing.work import Work
 
 
@@ -112,7 +112,9 @@ class Outbox:
         return self._waiting, self._held_back, self._sending
 
 
-def cover(progress: Progress, works: Sequence[Work], *, bytes_max: int) -> tuple[OffsetAndMetadata | None, list[Work]]:
+def cover(
+    progress: PartitionProgress, works: Sequence[Work], *, bytes_max: int
+) -> tuple[OffsetAndMetadata | None, list[Work]]:
     """The commit that calls as many as possible of one partition's new works done, the lowest offsets first.
 
     What an earlier commit has called done stays so: a record whose output was committed is never handled again.
@@ -132,7 +134,7 @@ def cover(progress: Progress, works: Sequence[Work], *, bytes_max: int) -> tuple
         count //= 2
 
 
-def _without(progress: Progress, works: Sequence[Work]) -> tuple[int, Ranges]:
+def _without(progress: PartitionProgress, works: Sequence[Work]) -> tuple[int, Ranges]:
     """The low mark and what is done beyond it, as if *works* were not done."""
     low, done = progress.low_mark, progress.done_beyond
     undone = sorted(item.offset for work in works for item in work.items)

@@ -23,7 +23,7 @@ class _Run(msgspec.Struct):
     end_offset: int
 
 
-class Progress:
+class PartitionProgress:
     """What was delivered of one partition since it was assigned.
 
     Args:

@@ -35,7 +35,7 @@ _ERROR_BYTES_MAX: Final = 8192
 """A record that the text of an error makes too large would be refused."""
 
 
-class Failed(msgspec.Struct, frozen=True, kw_only=True):
+class FailureHeaders(msgspec.Struct, frozen=True, kw_only=True):
     """What the headers of a record say that has failed: in a tier, or in the dead letters.
 
     Attributes:
@@ -80,7 +80,7 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True):
         return found
 
 
-def read_failed(headers: Any) -> Failed | None:
+def read_failed(headers: Any) -> FailureHeaders | None:
     """What the headers of a record say; None if it has not failed, or others wrote headers with these names.
 
     Args:
@@ -93,7 +93,7 @@ def read_failed(headers: Any) -> Failed | None:
                 return None
             own[name] = value
     try:
-        return Failed(
+        return FailureHeaders(
             topic=own[TOPIC].decode(),
             partition=int(own[PARTITION]),
             offset=int(own[OFFSET]),
@@ -172,7 +172,7 @@ class Turnstile:
         """Whether a partition is to stay paused."""
         return name in self._waits
 
-    def passes(self, name: NamedPartition, offset: int, failed: Failed | None, now_ms: int) -> bool:
+    def passes(self, name: NamedPartition, offset: int, failed: FailureHeaders | None, now_ms: int) -> bool:
         """Whether a record that was read is to be handled now.
 
         One that is not comes again: it waits, or stands behind one that does. One of another group does not.

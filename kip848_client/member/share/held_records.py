@@ -15,8 +15,8 @@ from typing import Final
 
 import msgspec
 
+from kip848_client.common.acknowledge_type import GAP, AcknowledgeType
 from kip848_client.member.core.assignment import IdPartition
-from kip848_client.member.share.share_events import GAP, AcknowledgeType
 from kip848_client.wire.record_batch import Record
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping
-from typing import Final, TypeAlias
+from typing import TypeAlias
 from uuid import UUID
 
 import msgspec
@@ -13,23 +12,6 @@ from kip848_client.common.model import BrokerNode
 from kip848_client.errors import Kip848Error
 from kip848_client.member.core.assignment import IdPartition
 from kip848_client.wire.schema import Request, Response
-
-
-class AcknowledgeType(enum.IntEnum):
-    """What is said about an acquired record. Values and names are Kafka's."""
-
-    ACCEPT = 1
-    """It was handled, and is never delivered again."""
-    RELEASE = 2
-    """It was not handled: it may be delivered again at once, here or elsewhere, unless its deliveries are used up."""
-    REJECT = 3
-    """It cannot be handled, and is never delivered again."""
-    RENEW = 4
-    """It is still being handled: its lock begins anew. Needs ShareFetch version 2 (Kafka 4.2)."""
-
-
-GAP: Final = 0
-"""Said of an acquired offset that holds no record: a transaction's marker, or one that compaction removed."""
 
 
 class ShareSend(msgspec.Struct, frozen=True):
@@ -47,7 +29,7 @@ class FindLeaders(msgspec.Struct, frozen=True):
     topic_ids: frozenset[UUID]
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class AcknowledgementOutcome(msgspec.Struct, frozen=True):
     """What became of acknowledgements of one partition that were sent together.
 
     Args:
@@ -106,7 +88,7 @@ class ReaderClosed(msgspec.Struct, frozen=True):
 ReaderEffect: TypeAlias = (
     ShareSend
     | FindLeaders
-    | Outcome
+    | AcknowledgementOutcome
     | CommitEnded
     | LocksLost
     | ReaderFailed

@@ -20,6 +20,7 @@ from uuid import UUID
 
 import msgspec
 
+from kip848_client.common.acknowledge_type import AcknowledgeType
 from kip848_client.common.error_codes import RETRIABLE, ErrorCode
 from kip848_client.common.model import BrokerNode
 from kip848_client.errors import (
@@ -36,13 +37,12 @@ from kip848_client.member.core.assignment import IdPartition
 from kip848_client.member.core.backoff import Backoff
 from kip848_client.member.share.held_records import AcquiredRecord, HeldRecords
 from kip848_client.member.share.share_events import (
-    AcknowledgeType,
+    AcknowledgementOutcome,
     CommitEnded,
     FindLeaders,
     Leader,
     LeaderRefuses,
     LocksLost,
-    Outcome,
     ReaderClosed,
     ReaderEffect,
     ReaderFailed,
@@ -583,7 +583,7 @@ class ShareReader:
             spoken = {offset: word for offset, word in words.items() if word}
             if not spoken:
                 continue
-            self._effects.append(Outcome(partition, spoken, error))
+            self._effects.append(AcknowledgementOutcome(partition, spoken, error))
             if error is None:
                 self.counts.confirmed(spoken.values())
             else:

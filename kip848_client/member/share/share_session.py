@@ -16,8 +16,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from kip848_client.common.acknowledge_type import AcknowledgeType
 from kip848_client.member.core.assignment import IdPartition
-from kip848_client.member.share.share_events import AcknowledgeType
 from kip848_client.wire.messages import share_acknowledge, share_fetch
 from kip848_client.wire.messages.share_acknowledge import ShareAcknowledgeRequest
 from kip848_client.wire.messages.share_fetch import ShareFetchRequest

@@ -58,7 +58,7 @@ TABLES: Final[Mapping[str, str]] = {
 """Name of each table that `Analysis.write` writes -> content of one row. Each is a folder of Parquet files."""
 
 
-class Bounds(msgspec.Struct, frozen=True):
+class LogSpan(msgspec.Struct, frozen=True):
     """The whole log: lines, how many of them are events, and its first and last time (ms)."""
 
     lines: int
@@ -79,7 +79,7 @@ class Analysis:
     """
 
     def __init__(
-        self, events: DataFrame, bounds: Bounds, *, group_id: str | None, accepted: DataFrame | None = None
+        self, events: DataFrame, bounds: LogSpan, *, group_id: str | None, accepted: DataFrame | None = None
     ) -> None:
         self.bounds: Final = bounds
         self._accepted = accepted
@@ -267,7 +267,7 @@ def analyze_lines(lines: DataFrame, *, group_id: str | None = None, accepted: Da
     return Analysis(events, _bounds(events, group_id), group_id=group_id, accepted=accepted)
 
 
-def _bounds(events: DataFrame, group_id: str | None) -> Bounds:
+def _bounds(events: DataFrame, group_id: str | None) -> LogSpan:
     wanted = "group_id is not null" if group_id is None else sf.col("group_id") == group_id
     row = events.agg(
         sf.count("*").alias("lines"),
@@ -283,4 +283,4 @@ def _bounds(events: DataFrame, group_id: str | None) -> Bounds:
         raise Kip848Error(
             f"no event {told} in {row['lines']:,} lines, {row['lines'] - row['events']:,} of them malformed"
         )
-    return Bounds(row["lines"], row["events"], row["start_ms"], row["end_ms"])
+    return LogSpan(row["lines"], row["events"], row["start_ms"], row["end_ms"])

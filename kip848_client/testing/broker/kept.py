@@ -19,7 +19,7 @@ from kip848_client.testing.broker.storage.share_state_log import MemoryShareStat
 from kip848_client.testing.broker.storage.transaction_log import FolderTransactionLog, MemoryTransactionLog
 from kip848_client.testing.broker.topics.offsets_topic import OffsetsTopic
 from kip848_client.testing.broker.topics.registry import TopicRegistry
-from kip848_client.testing.transactions.transaction import Transaction
+from kip848_client.testing.transactions.transaction import TransactionMetadata
 
 
 class Kept(NamedTuple):
@@ -32,7 +32,7 @@ class Kept(NamedTuple):
     topics: TopicRegistry
     offsets_topic: OffsetsTopic
     log: GroupLog
-    transaction_log: DecisionLog[Transaction]
+    transaction_log: DecisionLog[TransactionMetadata]
     share_state_log: GroupLog
     group_configs: ConfigStore
     cluster_id: str

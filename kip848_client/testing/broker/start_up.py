@@ -33,7 +33,7 @@ from kip848_client.testing.broker.security.access import Access
 from kip848_client.testing.broker.security.authentication import Authentication
 from kip848_client.testing.broker.security.scram_users import Users
 from kip848_client.testing.broker.share.dead_letters import DeadLetterTopics
-from kip848_client.testing.broker.share.share_host import ShareHost
+from kip848_client.testing.broker.share.share_partition_manager import SharePartitionManager
 from kip848_client.testing.broker.state import BrokerState
 from kip848_client.testing.broker.topics.fetch_sessions import FetchSessions
 from kip848_client.testing.broker.topics.log_cleaner import LogCleaner
@@ -104,7 +104,7 @@ class StartUp(NamedTuple):
             creates_topics=self.config.creates_dead_letter_topics,
             partitions=self.config.default_partitions,
         )
-        shares = ShareHost(
+        shares = SharePartitionManager(
             log=kept.share_state_log,
             topics=topics,
             settings_of=lambda group_id: _share_settings(groups.group_config(group_id)),

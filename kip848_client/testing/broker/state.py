@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kip848_client.testing.broker.security.access import Access
     from kip848_client.testing.broker.security.authentication import Authentication
     from kip848_client.testing.broker.security.scram_users import Users
-    from kip848_client.testing.broker.share.share_host import ShareHost
+    from kip848_client.testing.broker.share.share_partition_manager import SharePartitionManager
     from kip848_client.testing.broker.topics.fetch_sessions import FetchSessions
     from kip848_client.testing.broker.topics.log_cleaner import LogCleaner
     from kip848_client.testing.broker.topics.offsets_topic import OffsetsTopic
@@ -67,7 +67,7 @@ class BrokerState(msgspec.Struct, eq=False):
     offsets_topic: OffsetsTopic
     groups: GroupShards
     transactions: TransactionShards
-    shares: ShareHost
+    shares: SharePartitionManager
     cleaner: LogCleaner
     journal: Journal
     data_dir: Path | None

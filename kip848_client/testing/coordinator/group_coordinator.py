@@ -68,7 +68,7 @@ from kip848_client.testing.coordinator.core.inputs import (
     TransactionEnded,
 )
 from kip848_client.testing.coordinator.core.kind import GroupKind, Kinds, routes_by_message
-from kip848_client.testing.coordinator.core.offset_store import CommittedOffset
+from kip848_client.testing.coordinator.core.offset_store import StoredOffset
 from kip848_client.testing.coordinator.core.result import (
     ArmTimer,
     CancelTimer,
@@ -291,7 +291,7 @@ class GroupCoordinator:
         """The group of a kind itself, not a copy: read it only. None if there is none of this id."""
         return self._state.find(kind, group_id)
 
-    def committed(self, group_id: str) -> Mapping[str, Mapping[int, CommittedOffset]]:
+    def committed(self, group_id: str) -> Mapping[str, Mapping[int, StoredOffset]]:
         """Committed offsets of a group: topic name -> partition -> offset."""
         return {topic: dict(partitions) for topic, partitions in self._state.offsets.of_group(group_id).items()}
 

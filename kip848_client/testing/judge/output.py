@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kip848_client.errors import ConfigError
 from kip848_client.testing.judge.reports import as_html, as_json, as_junit, as_text
-from kip848_client.testing.judge.verdicts import Report
+from kip848_client.testing.judge.verdicts import Judgement
 
 
 def add_report_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,7 +18,7 @@ def add_report_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--verbose", action="store_true", help="show what was said before each difference")
 
 
-def write_report(report: Report, arguments: argparse.Namespace) -> int:
+def write_report(report: Judgement, arguments: argparse.Namespace) -> int:
     """Print *report* and write the files that were asked for; the exit status.
 
     Raises:

@@ -12,7 +12,7 @@ import msgspec
 
 from kip848_client.common.json_text import to_json
 from kip848_client.common.plain_text import printable
-from kip848_client.testing.judge.verdicts import Outcome, Report, Said, Verdict, by_chapter
+from kip848_client.testing.judge.verdicts import Judgement, Outcome, Said, Verdict, by_chapter
 
 _WIDTH: Final = 100
 _COLOURS: Final = {Outcome.HOLDS: "#2e7d32", Outcome.DIFFERS: "#c62828", Outcome.CANNOT_BE_TRIED: "#757575"}
@@ -34,7 +34,7 @@ svg { max-width: 100%; height: auto; }
 """
 
 
-def as_text(report: Report, *, verbose: bool = False) -> str:
+def as_text(report: Judgement, *, verbose: bool = False) -> str:
     """Lines for a terminal: a line for each rule, and what differs in full.
 
     Args:
@@ -50,7 +50,7 @@ def as_text(report: Report, *, verbose: bool = False) -> str:
     return "\n".join(printable(line) for line in lines)
 
 
-def as_json(report: Report) -> str:
+def as_json(report: Judgement) -> str:
     """One JSON object: subject, reference, facts, duration in seconds, counts, and the verdicts."""
     verdicts = [
         {
@@ -74,7 +74,7 @@ def as_json(report: Report) -> str:
     )
 
 
-def as_junit(report: Report) -> str:
+def as_junit(report: Judgement) -> str:
     """JUnit's XML as CI servers read it: a test case for each rule, by chapter."""
     skipped, failed = len(report.of(Outcome.CANNOT_BE_TRIED)), len(report.of(Outcome.DIFFERS))
     lines = [
@@ -97,7 +97,7 @@ def as_junit(report: Report) -> str:
     return "\n".join([*lines, "</testsuite></testsuites>", ""])
 
 
-def as_html(report: Report) -> str:
+def as_html(report: Judgement) -> str:
     """One page without anything from elsewhere: the rules as tables, and the first difference drawn."""
     parts = [
         f"<!doctype html><html lang=en><meta charset=utf-8><title>{_html(report.subject)}</title>",

@@ -26,7 +26,7 @@ _LINE: Final = re.compile(
 _LINK: Final = re.compile(r"\[([^\]]+)\]\([^)]+\)")
 
 
-class Rule(msgspec.Struct, frozen=True):
+class ProtocolRule(msgspec.Struct, frozen=True):
     """One numbered sentence.
 
     Args:
@@ -50,7 +50,7 @@ class Rule(msgspec.Struct, frozen=True):
         return _LINK.sub(r"\1", self.sentence).replace("`", "").replace("*", "")
 
 
-def read_rules(text: str) -> list[Rule]:
+def read_rules(text: str) -> list[ProtocolRule]:
     """All rules of the page *text*, in its order."""
     found = []
     chapter = above = ""
@@ -62,12 +62,12 @@ def read_rules(text: str) -> list[Rule]:
             continue
         whole = " ".join((match["text"] + match["rest"]).split())
         sentence, _, source = whole.rpartition(" *(")
-        found.append(Rule(int(match["number"]), sentence, source.removesuffix(")*"), chapter))
+        found.append(ProtocolRule(int(match["number"]), sentence, source.removesuffix(")*"), chapter))
     return found
 
 
 @functools.cache
-def rulebook() -> Mapping[int, Rule]:
+def rulebook() -> Mapping[int, ProtocolRule]:
     """Every rule by its number, in the order of the page.
 
     Raises:

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from kip848_client.common.plain_text import counted
-from kip848_client.testing.judge.rulebook import Rule
+from kip848_client.testing.judge.rulebook import ProtocolRule
 
 BROKER: Final = "broker"
 """The end of an arrow in `Said` that is not a member."""
@@ -50,7 +50,7 @@ class Verdict(msgspec.Struct, frozen=True):
         duration_s: how long it took to try.
     """
 
-    rule: Rule
+    rule: ProtocolRule
     outcome: Outcome
     why: str = ""
     asked: str = ""
@@ -61,7 +61,7 @@ class Verdict(msgspec.Struct, frozen=True):
     duration_s: float = 0.0
 
 
-class Report(msgspec.Struct, frozen=True):
+class Judgement(msgspec.Struct, frozen=True):
     """All verdicts about one broker or client, in the order of the rules.
 
     Args:

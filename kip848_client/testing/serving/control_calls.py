@@ -36,18 +36,18 @@ from kip848_client.testing.broker.coordinators.transaction_host import Transacti
 from kip848_client.testing.broker.metadata.acls import Acl
 from kip848_client.testing.broker.net.faults import FaultRule
 from kip848_client.testing.broker.net.logged_request import LoggedRequest
-from kip848_client.testing.broker.share.share_host import SharePartitionSnapshot
+from kip848_client.testing.broker.share.share_partition_manager import SharePartitionSnapshot
 from kip848_client.testing.serving.control_faults import ACTIONS, FaultAction, action_of
 from kip848_client.testing.serving.control_results import (
     CommittedOffset,
     Encoding,
+    FaultRuleState,
     Header,
     PartitionOffset,
     PartitionOffsets,
     PartitionRecords,
     Push,
-    Record,
-    Rule,
+    StoredRecord,
     content,
     jsonable,
     push_of,
@@ -150,7 +150,7 @@ class Controls:
         timestamp_ms: int | None = None,
         *,
         encoding: Encoding = "utf-8",
-    ) -> Record:
+    ) -> StoredRecord:
         """Write one record, without a client; a value of null is a tombstone.
 
         Args:
@@ -163,7 +163,7 @@ class Controls:
 
     def records(
         self, topic: str, partition: int | None = None, *, committed: bool = True, encoding: Encoding = "utf-8"
-    ) -> list[Record]:
+    ) -> list[StoredRecord]:
         """All records of a topic, or of one partition, by partition and offset.
 
         Args:
@@ -182,7 +182,7 @@ class Controls:
         committed: bool = True,
         encoding: Encoding = "utf-8",
         timeout_s: float = 30.0,
-    ) -> list[Record]:
+    ) -> list[StoredRecord]:
         """Wait until a topic, or one partition, has at least *count* records, and return all that it has."""
         records = self.broker.wait_for_records(topic, count, partition, committed=committed, timeout_s=timeout_s)
         return [record_of(record, encoding) for record in records]
@@ -345,12 +345,12 @@ class Controls:
         self._rules[number] = rule
         return number
 
-    def list_faults(self) -> list[Rule]:
+    def list_faults(self) -> list[FaultRuleState]:
         """The rules that were made through this port and not cancelled."""
         active = {id(rule) for rule in self.broker.faults}
         return [rule_of(number, rule) for number, rule in list(self._rules.items()) if id(rule) in active]
 
-    def wait_for_fault(self, rule: int, hits: int = 1, timeout_s: float = 30.0) -> Rule:
+    def wait_for_fault(self, rule: int, hits: int = 1, timeout_s: float = 30.0) -> FaultRuleState:
         """Wait until a rule has done something to *hits* requests."""
         return rule_of(rule, self._rule(rule).wait(timeout_s, hits=hits))
 

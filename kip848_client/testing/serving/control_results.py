@@ -75,7 +75,7 @@ class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     value: str | None
 
 
-class Record(msgspec.Struct, frozen=True):
+class StoredRecord(msgspec.Struct, frozen=True):
     """A record as it is in a partition; a value of null is a tombstone."""
 
     topic: str
@@ -99,7 +99,7 @@ class Push(msgspec.Struct, frozen=True):
     otlp: str
 
 
-class Rule(msgspec.Struct, frozen=True):
+class FaultRuleState(msgspec.Struct, frozen=True):
     """A fault rule: to how many requests it did something, how many it holds now, and whether it is used up."""
 
     rule: int
@@ -150,16 +150,16 @@ def push_of(push: MetricsPush) -> Push:
     )
 
 
-def rule_of(number: int, rule: FaultRule) -> Rule:
+def rule_of(number: int, rule: FaultRule) -> FaultRuleState:
     """A rule with its number on this port."""
-    return Rule(number, rule.hits, rule.held, rule.spent, str(rule))
+    return FaultRuleState(number, rule.hits, rule.held, rule.spent, str(rule))
 
 
-def record_of(record: BrokerRecord, encoding: Encoding) -> Record:
+def record_of(record: BrokerRecord, encoding: Encoding) -> StoredRecord:
     """A record with its bytes as text; as ``utf-8``, bytes that are not get replacement characters."""
     headers = [Header(name, _text(value, encoding)) for name, value in record.headers]
     key, value = _text(record.key, encoding), _text(record.value, encoding)
-    return Record(record.topic, record.partition, record.offset, key, value, headers, record.timestamp_ms)
+    return StoredRecord(record.topic, record.partition, record.offset, key, value, headers, record.timestamp_ms)
 
 
 def _text(content: bytes | None, encoding: Encoding) -> str | None:

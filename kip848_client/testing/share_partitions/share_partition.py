@@ -21,6 +21,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
+from kip848_client.common.acknowledge_type import GAP, AcknowledgeType
 from kip848_client.errors import BrokerError, ErrorCode
 from kip848_client.testing.share_partitions.settings import ShareSettings
 
@@ -48,18 +49,7 @@ class RecordState(enum.IntEnum):
         return self is RecordState.ACKNOWLEDGED or self is RecordState.ARCHIVED
 
 
-class AcknowledgeType(enum.IntEnum):
-    """What a member says about a record."""
-
-    GAP = 0
-    """There is no record at this offset."""
-    ACCEPT = 1
-    RELEASE = 2
-    REJECT = 3
-    RENEW = 4
-
-
-class OffsetRange(NamedTuple):
+class BatchOffsets(NamedTuple):
     """Offsets from first to last."""
 
     first: int
@@ -91,7 +81,7 @@ class StateBatch(NamedTuple):
     delivery_count: int
 
 
-class DeadLetters(NamedTuple):
+class DeadLetterBatch(NamedTuple):
     """Records for the dead-letter topic, and why they were given up."""
 
     first_offset: int
@@ -124,8 +114,8 @@ class Change(NamedTuple):
     """A change that was made: what is to be kept of it, and what takes it back."""
 
     batches: tuple[StateBatch, ...]
-    dead_letters: tuple[DeadLetters, ...]
-    undo: tuple[tuple[OffsetRange, _Content], ...]
+    dead_letters: tuple[DeadLetterBatch, ...]
+    undo: tuple[tuple[BatchOffsets, _Content], ...]
 
 
 class _Run:
@@ -254,10 +244,10 @@ class SharePartition:
         """When the next lock ends; None if no record is acquired."""
         return min((run.deadline_ms for run in self._runs() if run.deadline_ms is not None), default=None)
 
-    def archiving(self) -> tuple[DeadLetters, ...]:
+    def archiving(self) -> tuple[DeadLetterBatch, ...]:
         """Records whose way to the dead-letter topic was interrupted, by a crash of the node."""
         return tuple(
-            DeadLetters(run.first, run.last, run.count, _DELIVERED_TOO_OFTEN)
+            DeadLetterBatch(run.first, run.last, run.count, _DELIVERED_TOO_OFTEN)
             for run in self._runs()
             if run.state is RecordState.ARCHIVING
         )
@@ -285,7 +275,7 @@ class SharePartition:
     def acquire(
         self,
         member_id: str,
-        fetched: Sequence[OffsetRange],
+        fetched: Sequence[BatchOffsets],
         *,
         fetch_offset: int,
         max_records: int,
@@ -293,7 +283,7 @@ class SharePartition:
         record_limit: bool,
         settings: ShareSettings,
         now_ms: int,
-        aborted: Iterable[OffsetRange] = (),
+        aborted: Iterable[BatchOffsets] = (),
     ) -> list[AcquiredRecords]:
         """Give records to a member.
 
@@ -334,7 +324,7 @@ class SharePartition:
                     run.set(RecordState.ARCHIVED, run.count)
             batch.join()
 
-    def _archive_aborted(self, aborted: OffsetRange, acquired: list[AcquiredRecords]) -> list[AcquiredRecords]:
+    def _archive_aborted(self, aborted: BatchOffsets, acquired: list[AcquiredRecords]) -> list[AcquiredRecords]:
         for batch in self._between(*aborted):
             for run in batch.cut(max(aborted.first, batch.first), min(aborted.last, batch.last)):
                 if run.state is RecordState.ACQUIRED:
@@ -384,7 +374,7 @@ class SharePartition:
         """Free all acquired records now."""
         return self._free(lambda run: True, settings)
 
-    def archived(self, dead: DeadLetters) -> Change:
+    def archived(self, dead: DeadLetterBatch) -> Change:
         """Records have reached the dead-letter topic, or never will."""
         changing = _Changing(ShareSettings())
         for batch in self._between(dead.first_offset, dead.last_offset):
@@ -513,8 +503,8 @@ class _Changing:
     def __init__(self, settings: ShareSettings) -> None:
         self._settings: Final = settings
         self._batches: Final[list[StateBatch]] = []
-        self._dead: Final[list[DeadLetters]] = []
-        self._undo: Final[list[tuple[OffsetRange, _Content]]] = []
+        self._dead: Final[list[DeadLetterBatch]] = []
+        self._undo: Final[list[tuple[BatchOffsets, _Content]]] = []
 
     def acknowledge(self, run: _Run, kind: int, now_ms: int) -> None:
         if kind == AcknowledgeType.RENEW:
@@ -523,7 +513,7 @@ class _Changing:
                     "members of this group may not renew the lock of a record (share.renew.acknowledge.enable)",
                     code=ErrorCode.INVALID_RECORD_STATE,
                 )
-            self._undo.append((OffsetRange(run.first, run.last), run.content))
+            self._undo.append((BatchOffsets(run.first, run.last), run.content))
             run.deadline_ms = now_ms + self._settings.record_lock_duration_ms
         elif kind == AcknowledgeType.REJECT and self._settings.dead_letter_topic:
             self.move(run, RecordState.ARCHIVING, cause=_REJECTED)
@@ -533,18 +523,18 @@ class _Changing:
     def move(self, run: _Run, state: RecordState, *, cause: str = _DELIVERED_TOO_OFTEN) -> None:
         if state is RecordState.AVAILABLE and run.count >= self._settings.delivery_count_limit:
             state = RecordState.ARCHIVING if self._settings.dead_letter_topic else RecordState.ARCHIVED
-        self._undo.append((OffsetRange(run.first, run.last), run.content))
+        self._undo.append((BatchOffsets(run.first, run.last), run.content))
         run.set(state, run.count)
         self._batches.append(StateBatch(run.first, run.last, state, run.count))
         if state is RecordState.ARCHIVING:
-            self._dead.append(DeadLetters(run.first, run.last, run.count, cause))
+            self._dead.append(DeadLetterBatch(run.first, run.last, run.count, cause))
 
     def change(self) -> Change:
         return Change(tuple(self._batches), tuple(self._dead), tuple(self._undo))
 
 
 _STATE_AFTER: Final[Mapping[int, RecordState]] = {
-    AcknowledgeType.GAP: RecordState.ARCHIVED,
+    GAP: RecordState.ARCHIVED,
     AcknowledgeType.ACCEPT: RecordState.ACKNOWLEDGED,
     AcknowledgeType.RELEASE: RecordState.AVAILABLE,
     AcknowledgeType.REJECT: RecordState.ARCHIVED,
@@ -558,7 +548,7 @@ class _Taking:
         self,
         partition: SharePartition,
         member_id: str,
-        fetched: Sequence[OffsetRange],
+        fetched: Sequence[BatchOffsets],
         batch_size: int,
         record_limit: bool,
         settings: ShareSettings,
@@ -695,5 +685,5 @@ def _first_of_run(run: _Run) -> int:
     return run.first
 
 
-def _first_of_range(fetched: OffsetRange) -> int:
+def _first_of_range(fetched: BatchOffsets) -> int:
     return fetched.first

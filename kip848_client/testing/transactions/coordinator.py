@@ -36,7 +36,7 @@ from msgspec.structs import replace
 from kip848_client.common.error_codes import ErrorCode
 from kip848_client.testing.transactions.transaction import (
     EPOCH_MAX,
-    Transaction,
+    TransactionMetadata,
     TransactionPartition,
     TransactionState,
 )
@@ -49,7 +49,7 @@ _NONE: Final = -1
 _OVER: Final = (TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class TransactionAnswer(msgspec.Struct, frozen=True):
     """The answer to one request, and the new state.
 
     Attributes:
@@ -64,17 +64,17 @@ class Outcome(msgspec.Struct, frozen=True):
     error: ErrorCode = ErrorCode.NONE
     producer_id: int = -1
     epoch: int = -1
-    transaction: Transaction | None = None
-    forgotten: Transaction | None = None
+    transaction: TransactionMetadata | None = None
+    forgotten: TransactionMetadata | None = None
 
     @property
-    def changes(self) -> tuple[Transaction, ...]:
+    def changes(self) -> tuple[TransactionMetadata, ...]:
         """The new states to store and replay, in this order."""
         changes = () if self.transaction is None else (self.transaction,)
         return changes if self.forgotten is None else (self.forgotten, *changes)
 
 
-_DONE: Final = Outcome()
+_DONE: Final = TransactionAnswer()
 
 
 class TransactionCoordinator:
@@ -103,7 +103,7 @@ class TransactionCoordinator:
         self._new_producer_id: Final = new_producer_id
         self._others: Final = others
         # The one that was not used for longest comes first.
-        self._transactions: Final[OrderedDict[str, Transaction]] = OrderedDict()
+        self._transactions: Final[OrderedDict[str, TransactionMetadata]] = OrderedDict()
         # May hold deadlines that have passed away: what counts is the transaction's own.
         self._deadlines: Final[list[tuple[int, str]]] = []
 
@@ -111,7 +111,7 @@ class TransactionCoordinator:
 
     def init_producer_id(
         self, transactional_id: str, *, timeout_ms: int, producer_id: int = -1, epoch: int = -1, now_ms: int
-    ) -> Outcome:
+    ) -> TransactionAnswer:
         """Give the transactional id to a new life of its producer; older lives are fenced.
 
         A transaction that the last life left open is aborted first: the answer is CONCURRENT_TRANSACTIONS until that
@@ -121,9 +121,9 @@ class TransactionCoordinator:
             producer_id: the id that the producer had and wants to renew, with its *epoch*; both -1 if it had none.
         """
         if not transactional_id or (producer_id == _NONE) != (epoch == _NONE):
-            return Outcome(ErrorCode.INVALID_REQUEST)
+            return TransactionAnswer(ErrorCode.INVALID_REQUEST)
         if not 0 < timeout_ms <= self._timeout_ms_max:
-            return Outcome(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+            return TransactionAnswer(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         known = self._transactions.get(transactional_id)
         if known is None:
             forgotten = None
@@ -131,10 +131,10 @@ class TransactionCoordinator:
             if sum(len(each._transactions) for each in everyone) >= self._ids_max:  # noqa: SLF001  of its own class
                 idle = [found for each in everyone if (found := each._longest_idle()) is not None]  # noqa: SLF001
                 if not idle:
-                    return Outcome(ErrorCode.POLICY_VIOLATION)
+                    return TransactionAnswer(ErrorCode.POLICY_VIOLATION)
                 oldest = min(idle, key=lambda found: (found.updated_ms, found.producer_id))
-                forgotten = Transaction.forgotten(oldest.transactional_id)
-            new = Transaction(
+                forgotten = TransactionMetadata.forgotten(oldest.transactional_id)
+            new = TransactionMetadata(
                 transactional_id=transactional_id,
                 producer_id=self._new_producer_id(),
                 epoch=0,
@@ -144,11 +144,11 @@ class TransactionCoordinator:
             return replace(_initialised(new), forgotten=forgotten)
         is_given = producer_id != _NONE
         if is_given and not _holds(known, producer_id=producer_id, epoch=epoch):
-            return Outcome(ErrorCode.PRODUCER_FENCED)
+            return TransactionAnswer(ErrorCode.PRODUCER_FENCED)
         if known.is_ending:
-            return Outcome(ErrorCode.CONCURRENT_TRANSACTIONS)
+            return TransactionAnswer(ErrorCode.CONCURRENT_TRANSACTIONS)
         if known.state is TransactionState.ONGOING:
-            return Outcome(ErrorCode.CONCURRENT_TRANSACTIONS, transaction=_fenced(known, now_ms=now_ms))
+            return TransactionAnswer(ErrorCode.CONCURRENT_TRANSACTIONS, transaction=_fenced(known, now_ms=now_ms))
         renewed = replace(
             known,
             state=TransactionState.EMPTY,
@@ -159,7 +159,7 @@ class TransactionCoordinator:
         )
         if is_given and epoch != known.epoch:
             # Either the answer to the last request was lost, or the producer is a zombie.
-            return _initialised(renewed) if epoch == known.last_epoch else Outcome(ErrorCode.PRODUCER_FENCED)
+            return _initialised(renewed) if epoch == known.last_epoch else TransactionAnswer(ErrorCode.PRODUCER_FENCED)
         last_epoch = known.epoch if is_given else -1
         if known.epoch < _LAST_GIVEN_EPOCH:
             return _initialised(replace(renewed, epoch=known.epoch + 1, last_epoch=last_epoch))
@@ -182,7 +182,7 @@ class TransactionCoordinator:
         partitions: Collection[TransactionPartition],
         now_ms: int,
         client_version: int = 1,
-    ) -> Outcome:
+    ) -> TransactionAnswer:
         """Make *partitions* part of the transaction; the first ones begin it.
 
         Args:
@@ -190,12 +190,12 @@ class TransactionCoordinator:
         """
         known, error = self._writable(transactional_id, producer_id=producer_id, epoch=epoch)
         if known is None:
-            return Outcome(error)
+            return TransactionAnswer(error)
         is_open = known.state is TransactionState.ONGOING
         if is_open and known.partitions.issuperset(partitions):
             return _DONE
         together = known.partitions.union(partitions) if is_open else frozenset(partitions)
-        return Outcome(
+        return TransactionAnswer(
             transaction=replace(
                 known,
                 state=TransactionState.ONGOING,
@@ -218,29 +218,29 @@ class TransactionCoordinator:
 
     def end(
         self, transactional_id: str, *, producer_id: int, epoch: int, commit: bool, moves_epoch: bool, now_ms: int
-    ) -> Outcome:
+    ) -> TransactionAnswer:
         """Commit or abort.
 
         Args:
             moves_epoch: each end moves the epoch on, and the answer carries it (version 5 of EndTxn, KIP-890).
         """
         if not transactional_id:
-            return Outcome(ErrorCode.INVALID_REQUEST)
+            return TransactionAnswer(ErrorCode.INVALID_REQUEST)
         known = self._transactions.get(transactional_id)
         if known is None:
-            return Outcome(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+            return TransactionAnswer(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         if moves_epoch:
             return self._end_moving(known, producer_id=producer_id, epoch=epoch, commit=commit, now_ms=now_ms)
         if producer_id != known.producer_id:
-            return Outcome(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+            return TransactionAnswer(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         if epoch != known.epoch:
-            return Outcome(ErrorCode.PRODUCER_FENCED)
+            return TransactionAnswer(ErrorCode.PRODUCER_FENCED)
         if known.state is not TransactionState.ONGOING:
-            return Outcome(_already(known, commit=commit))
+            return TransactionAnswer(_already(known, commit=commit))
         ending = replace(known, state=_prepared(commit), updated_ms=now_ms, client_version=1)
-        return Outcome(producer_id=known.producer_id, epoch=known.epoch, transaction=ending)
+        return TransactionAnswer(producer_id=known.producer_id, epoch=known.epoch, transaction=ending)
 
-    def completed(self, transactional_id: str, *, now_ms: int) -> Outcome:
+    def completed(self, transactional_id: str, *, now_ms: int) -> TransactionAnswer:
         """The end is written everywhere."""
         known = self._transactions.get(transactional_id)
         if known is None or not known.is_ending:
@@ -259,16 +259,16 @@ class TransactionCoordinator:
                 previous_producer_id=known.producer_id,
                 next_producer_id=_NONE,
             )
-        return Outcome(transaction=complete)
+        return TransactionAnswer(transaction=complete)
 
-    def abort(self, transactional_id: str, *, now_ms: int) -> Outcome:
+    def abort(self, transactional_id: str, *, now_ms: int) -> TransactionAnswer:
         """Abort an open transaction against its producer's will, and fence the producer."""
         known = self._transactions.get(transactional_id)
         if known is None:
-            return Outcome(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+            return TransactionAnswer(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
         if known.state is not TransactionState.ONGOING:
-            return Outcome(ErrorCode.INVALID_TXN_STATE)
-        return Outcome(transaction=_fenced(known, now_ms=now_ms))
+            return TransactionAnswer(ErrorCode.INVALID_TXN_STATE)
+        return TransactionAnswer(transaction=_fenced(known, now_ms=now_ms))
 
     # --- time
 
@@ -282,19 +282,19 @@ class TransactionCoordinator:
             heapq.heappop(self._deadlines)
         return None
 
-    def expire(self, *, now_ms: int) -> Outcome:
+    def expire(self, *, now_ms: int) -> TransactionAnswer:
         """Abort the transaction that has taken too long, and fence its producer; nothing if none has."""
         deadline_ms = self.deadline_ms()
         if deadline_ms is None or deadline_ms >= now_ms:
             return _DONE
-        return Outcome(transaction=_fenced(self._transactions[self._deadlines[0][1]], now_ms=now_ms))
+        return TransactionAnswer(transaction=_fenced(self._transactions[self._deadlines[0][1]], now_ms=now_ms))
 
     def expiration_ms(self) -> int | None:
         """When `forget` may have something to do next, in ms since 1970; None if there are no ids."""
         oldest = next(iter(self._transactions.values()), None)
         return None if oldest is None else oldest.updated_ms + self._expiration_ms
 
-    def forget(self, *, now_ms: int) -> Outcome:
+    def forget(self, *, now_ms: int) -> TransactionAnswer:
         """Forget the id that was not used for too long; nothing if there is none.
 
         Its producer is told INVALID_PRODUCER_ID_MAPPING from now on. The next one with this id gets a new producer id.
@@ -303,12 +303,12 @@ class TransactionCoordinator:
             if known.updated_ms > now_ms - self._expiration_ms:
                 break
             if known.state in _OVER:
-                return Outcome(transaction=Transaction.forgotten(known.transactional_id))
+                return TransactionAnswer(transaction=TransactionMetadata.forgotten(known.transactional_id))
         return _DONE
 
     # --- state
 
-    def replay(self, transaction: Transaction) -> None:
+    def replay(self, transaction: TransactionMetadata) -> None:
         """Bring the state of a transactional id to this; the only way that state changes."""
         if transaction.state is TransactionState.DEAD:
             self._transactions.pop(transaction.transactional_id, None)
@@ -323,21 +323,23 @@ class TransactionCoordinator:
                 ]
                 heapq.heapify(self._deadlines)
 
-    def get(self, transactional_id: str) -> Transaction | None:
+    def get(self, transactional_id: str) -> TransactionMetadata | None:
         """The state of one transactional id, or None."""
         return self._transactions.get(transactional_id)
 
-    def __iter__(self) -> Iterator[Transaction]:
+    def __iter__(self) -> Iterator[TransactionMetadata]:
         """The state of every transactional id, by id."""
         return iter([self._transactions[name] for name in sorted(self._transactions)])
 
     # --- internals
 
-    def _longest_idle(self) -> Transaction | None:
+    def _longest_idle(self) -> TransactionMetadata | None:
         """The id without an open transaction that was not used for longest."""
         return next((each for each in self._transactions.values() if each.state in _OVER), None)
 
-    def _writable(self, transactional_id: str, *, producer_id: int, epoch: int) -> tuple[Transaction | None, ErrorCode]:
+    def _writable(
+        self, transactional_id: str, *, producer_id: int, epoch: int
+    ) -> tuple[TransactionMetadata | None, ErrorCode]:
         if not transactional_id:
             return None, ErrorCode.INVALID_REQUEST
         known = self._transactions.get(transactional_id)
@@ -349,22 +351,28 @@ class TransactionCoordinator:
             return None, ErrorCode.CONCURRENT_TRANSACTIONS
         return known, ErrorCode.NONE
 
-    def _end_moving(self, known: Transaction, *, producer_id: int, epoch: int, commit: bool, now_ms: int) -> Outcome:
+    def _end_moving(
+        self, known: TransactionMetadata, *, producer_id: int, epoch: int, commit: bool, now_ms: int
+    ) -> TransactionAnswer:
         moved_on = producer_id == known.previous_producer_id and epoch == _LAST_GIVEN_EPOCH and known.epoch == 0
         if producer_id != known.producer_id and not moved_on:
-            return Outcome(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+            return TransactionAnswer(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         is_retry = moved_on or epoch == known.epoch - 1
         if not is_retry and epoch != known.epoch:
-            return Outcome(ErrorCode.PRODUCER_FENCED)
+            return TransactionAnswer(ErrorCode.PRODUCER_FENCED)
         if is_retry:
             if known.state in (TransactionState.EMPTY, TransactionState.ONGOING):
-                return Outcome(ErrorCode.PRODUCER_FENCED)
+                return TransactionAnswer(ErrorCode.PRODUCER_FENCED)
             error = _already(known, commit=commit)
-            return Outcome(error) if error else Outcome(producer_id=known.producer_id, epoch=known.epoch)
+            return (
+                TransactionAnswer(error)
+                if error
+                else TransactionAnswer(producer_id=known.producer_id, epoch=known.epoch)
+            )
         if known.is_ending:
-            return Outcome(ErrorCode.PRODUCER_FENCED)
+            return TransactionAnswer(ErrorCode.PRODUCER_FENCED)
         if known.state in _OVER and commit:
-            return Outcome(ErrorCode.INVALID_TXN_STATE)
+            return TransactionAnswer(ErrorCode.INVALID_TXN_STATE)
         ending = replace(
             known,
             state=_prepared(commit),
@@ -375,23 +383,23 @@ class TransactionCoordinator:
             client_version=2,
         )
         if ending.epoch <= _LAST_GIVEN_EPOCH:
-            return Outcome(producer_id=ending.producer_id, epoch=ending.epoch, transaction=ending)
+            return TransactionAnswer(producer_id=ending.producer_id, epoch=ending.epoch, transaction=ending)
         ending = replace(ending, next_producer_id=self._new_producer_id())
-        return Outcome(producer_id=ending.next_producer_id, epoch=0, transaction=ending)
+        return TransactionAnswer(producer_id=ending.next_producer_id, epoch=0, transaction=ending)
 
 
-def _initialised(transaction: Transaction) -> Outcome:
-    return Outcome(producer_id=transaction.producer_id, epoch=transaction.epoch, transaction=transaction)
+def _initialised(transaction: TransactionMetadata) -> TransactionAnswer:
+    return TransactionAnswer(producer_id=transaction.producer_id, epoch=transaction.epoch, transaction=transaction)
 
 
-def _holds(known: Transaction, *, producer_id: int, epoch: int) -> bool:
+def _holds(known: TransactionMetadata, *, producer_id: int, epoch: int) -> bool:
     """Whether the producer is the one of this id, or was it until its epochs were used up."""
     return producer_id == known.producer_id or (
         producer_id == known.previous_producer_id and epoch >= _LAST_GIVEN_EPOCH
     )
 
 
-def _fenced(known: Transaction, *, now_ms: int) -> Transaction:
+def _fenced(known: TransactionMetadata, *, now_ms: int) -> TransactionMetadata:
     """The abort of an open transaction, under an epoch that its producer does not have."""
     return replace(
         known,
@@ -406,7 +414,7 @@ def _prepared(commit: bool) -> TransactionState:
     return TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT
 
 
-def _already(known: Transaction, *, commit: bool) -> ErrorCode:
+def _already(known: TransactionMetadata, *, commit: bool) -> ErrorCode:
     """The answer to an end of what has no open transaction: done, being done, or a contradiction."""
     if known.state is TransactionState.EMPTY or known.commits != commit:
         return ErrorCode.INVALID_TXN_STATE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from kip848_client.testing.transactions.transaction import Transaction, TransactionState
+from kip848_client.testing.transactions.transaction import TransactionMetadata, TransactionState
 from kip848_client.wire.messages.transaction_records import (
     TransactionLogKey,
     TransactionLogPartitions,
@@ -14,7 +14,7 @@ from kip848_client.wire.messages.transaction_records import (
 )
 
 
-def record_of(transaction: Transaction) -> tuple[bytes, bytes | None]:
+def record_of(transaction: TransactionMetadata) -> tuple[bytes, bytes | None]:
     """Key and value; the value is None for an id that is forgotten. Topics and partitions are in ascending order."""
     key = TransactionLogKey(transactional_id=transaction.transactional_id)
     if transaction.state is TransactionState.DEAD:
@@ -40,7 +40,7 @@ def record_of(transaction: Transaction) -> tuple[bytes, bytes | None]:
     return encode_transaction_record(key, value)
 
 
-def transaction_of(key: bytes, value: bytes | None) -> Transaction:
+def transaction_of(key: bytes, value: bytes | None) -> TransactionMetadata:
     """The way back of `record_of`.
 
     Raises:
@@ -49,8 +49,8 @@ def transaction_of(key: bytes, value: bytes | None) -> Transaction:
     """
     read_key, read = decode_transaction_record(key, value)
     if read is None:
-        return Transaction.forgotten(read_key.transactional_id)
-    return Transaction(
+        return TransactionMetadata.forgotten(read_key.transactional_id)
+    return TransactionMetadata(
         transactional_id=read_key.transactional_id,
         producer_id=read.producer_id,
         epoch=read.producer_epoch,

@@ -44,7 +44,7 @@ class TransactionState(enum.IntEnum):
         return "".join(part.capitalize() for part in self.name.split("_"))
 
 
-class Transaction(msgspec.Struct, frozen=True, kw_only=True):
+class TransactionMetadata(msgspec.Struct, frozen=True, kw_only=True):
     """One transactional id: the producer that holds it, and its transaction.
 
     Attributes:
@@ -74,7 +74,7 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
     client_version: int = 1
 
     @classmethod
-    def forgotten(cls, transactional_id: str) -> Transaction:
+    def forgotten(cls, transactional_id: str) -> TransactionMetadata:
         """The last state of an id."""
         return cls(
             transactional_id=transactional_id,

@@ -31,7 +31,7 @@ from kip848_client.cli.shared.tables import table
 from kip848_client.common.json_text import to_json
 from kip848_client.common.plain_text import counted, printable
 from kip848_client.errors import ConfigError
-from kip848_client.member.processing.tiers import Failed, without_own
+from kip848_client.member.processing.tiers import FailureHeaders, without_own
 from kip848_client.tools.records.failed_records import FailedRecord, FailedRecords, by_error, topics_of
 from kip848_client.tools.report.summary import duration
 from kip848_client.tools.shared.admin_client import client_conf
@@ -248,7 +248,7 @@ def _replayed(record: FailedRecord, *, to: str | None) -> dict[str, Any]:
             f"{record.partition} at offset {record.offset} has no headers that say where it came from; give --to"
         )
     if failed.retries is not None and failed.group is not None:
-        again: Failed = replace(failed, due_ms=time.time_ns() // 1_000_000, attempts=0)
+        again: FailureHeaders = replace(failed, due_ms=time.time_ns() // 1_000_000, attempts=0)
         return _of(record, f"{failed.retries}-1", [*own, *again.headers()])
     return _of(record, failed.topic, own) | {"partition": failed.partition}
 

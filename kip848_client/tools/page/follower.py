@@ -21,7 +21,7 @@ from kip848_client.common.plain_text import printable
 from kip848_client.errors import BrokerError, ConfigError, ErrorCode, Kip848Error
 from kip848_client.journal import JournalEvent
 from kip848_client.tools.page.analysis import OF_NOW, REST_MS, timeline_of, with_beginnings, within
-from kip848_client.tools.page.history import History, HistoryReader
+from kip848_client.tools.page.history import HistoryFile, HistoryReader
 from kip848_client.tools.page.situation import GroupStory, Level, Situation, situation_of
 from kip848_client.tools.recorder import RawRecord
 from kip848_client.tools.report.findings import all_at_once, findings_of, how_it_ended
@@ -180,7 +180,7 @@ class PageFollower(GroupsFollower):
         """Group -> when it changed first and last since it was looked at."""
         self._write_due_s = self._prune_due_s = 0.0
         try:
-            self.history: Final = History(
+            self.history: Final = HistoryFile(
                 file, cluster_id=self.reader.cluster_id, groups=tuple(groups), size_max=size_max
             )
             self._stack.callback(self.history.close)

@@ -114,7 +114,7 @@ class HistoryReader:
         return found
 
 
-class History:
+class HistoryFile:
     """The file.
 
     Args:

@@ -58,14 +58,14 @@ class Level(enum.IntEnum):
     """Records wait and are not read."""
 
 
-class Place(NamedTuple):
+class PartitionOwner(NamedTuple):
     """The owner of a partition."""
 
     member_id: str
     since_ms: int
 
 
-class Rebalance(msgspec.Struct):
+class SeenRebalance(msgspec.Struct):
     """One rebalance; `end_ms` None while it lasts."""
 
     start_ms: int
@@ -115,8 +115,8 @@ class GroupStory:
     """
 
     def __init__(self) -> None:
-        self.rebalances: Final[deque[Rebalance]] = deque(maxlen=_REBALANCES_KEPT)
-        self.owners: Final[dict[NamedPartition, Place]] = {}
+        self.rebalances: Final[deque[SeenRebalance]] = deque(maxlen=_REBALANCES_KEPT)
+        self.owners: Final[dict[NamedPartition, PartitionOwner]] = {}
         self.trend: Final = LagTrend()
         self.changed_ms: int = 0
         self.unread_since_ms: int | None = None
@@ -144,7 +144,7 @@ class GroupStory:
         self.changed_ms = max(self.changed_ms, event.ts_ms)
         last = self.rebalances[-1] if self.rebalances else None
         if track.rebalancing_since_ms is not None and (last is None or last.end_ms is not None):
-            self.rebalances.append(Rebalance(track.rebalancing_since_ms, None, track.reason))
+            self.rebalances.append(SeenRebalance(track.rebalancing_since_ms, None, track.reason))
         elif track.rebalancing_since_ms is None and last is not None and last.end_ms is None:
             last.end_ms = event.ts_ms
         if event.event == "member_left" and track.view.lines:
@@ -158,7 +158,7 @@ class GroupStory:
             for partition in owned:
                 place = self.owners.get(partition)
                 if place is None or place.member_id != event.member_id:
-                    self.owners[partition] = Place(event.member_id, event.ts_ms)
+                    self.owners[partition] = PartitionOwner(event.member_id, event.ts_ms)
         if not track.unread:
             self.unread_since_ms = None
         elif self.unread_since_ms is None:

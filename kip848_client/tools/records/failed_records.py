@@ -22,7 +22,7 @@ from kip848_client.consumer.transactions.producer_calls import ProducerCalls
 from kip848_client.errors import ConfigError, IllegalStateError, Kip848Error
 from kip848_client.member.processing.core import METADATA_BYTES
 from kip848_client.member.processing.marks import Ranges, decode_marks, encode_marks
-from kip848_client.member.processing.tiers import Failed, read_failed
+from kip848_client.member.processing.tiers import FailureHeaders, read_failed
 from kip848_client.tools.records.without_group import read
 
 SLICE_RECORDS: Final = 500
@@ -46,7 +46,7 @@ class FailedRecord(msgspec.Struct, frozen=True):
     offset: int
     timestamp_ms: int
     message: Any
-    failed: Failed | None
+    failed: FailureHeaders | None
 
     @property
     def failed_ms(self) -> int:

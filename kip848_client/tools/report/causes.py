@@ -53,7 +53,7 @@ class Cause(NamedTuple):
     text: str
 
 
-def cause_of(story: Story, together: Sequence[Handover], rebalances: Sequence[Rebalance]) -> Cause:
+def cause_of(story: DepartureStory, together: Sequence[Handover], rebalances: Sequence[Rebalance]) -> Cause:
     """Why the partitions of these handovers had no reader, which were under way at the same time."""
     left_ms = {each.left_ms for each in together}
     start_ms, end_ms = min(each.since_ms for each in together), max(left_ms)
@@ -93,7 +93,7 @@ def cause_of(story: Story, together: Sequence[Handover], rebalances: Sequence[Re
     return story.joined(joined) if joined and why == "member joined" else Cause(why, (), why)
 
 
-def _gone(story: Story, together: Sequence[Handover]) -> Sequence[Departure]:
+def _gone(story: DepartureStory, together: Sequence[Handover]) -> Sequence[Departure]:
     """The departures of owners at that time, also of those that had died by then and were removed later."""
     left_ms = {each.before: each.left_ms for each in together}  # the last one of each owner
     first_ms, last_ms = min(each.left_ms for each in together), max(left_ms.values())
@@ -106,7 +106,7 @@ def _gone(story: Story, together: Sequence[Handover]) -> Sequence[Departure]:
     ]
 
 
-def _with_those_that_stayed(cause: Cause, story: Story, stayed: Sequence[Handover]) -> Cause:
+def _with_those_that_stayed(cause: Cause, story: DepartureStory, stayed: Sequence[Handover]) -> Cause:
     """Beside members that went, another one may have kept its partitions unread, or not have given them up."""
     for who, several in itertools.groupby(sorted(stayed, key=lambda each: each.before), key=lambda each: each.before):
         of_one = list(several)
@@ -145,7 +145,7 @@ def _with_move(cause: Cause, *, moved: bool) -> Cause:
     return cause._replace(text=f"{cause.text}; the coordinator moved at that time") if moved else cause
 
 
-def _of_generation(story: Story, start_ms: float, end_ms: float) -> Cause:
+def _of_generation(story: DepartureStory, start_ms: float, end_ms: float) -> Cause:
     """Why a classic group rebalanced: of its reasons, the records show who came and who went."""
     gone = between(story.departures, start_ms, end_ms, key=_at_ms)
     if gone:
@@ -161,7 +161,7 @@ def between(
     return ordered[bisect.bisect_left(ordered, start_ms, key=key) : bisect.bisect_right(ordered, end_ms, key=key)]
 
 
-class Story:
+class DepartureStory:
     """The departures of one group, and what followed each; built once, since a restless group has thousands."""
 
     def __init__(self, timeline: Timeline) -> None:

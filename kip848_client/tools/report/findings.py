@@ -14,7 +14,16 @@ from typing import Final, Literal, TypeAlias, TypeVar
 import msgspec
 
 from kip848_client.common.plain_text import counted
-from kip848_client.tools.report.causes import MOVE_MS, NAMED, STOPPED_MS, Cause, Story, between, cause_of, named
+from kip848_client.tools.report.causes import (
+    MOVE_MS,
+    NAMED,
+    STOPPED_MS,
+    Cause,
+    DepartureStory,
+    between,
+    cause_of,
+    named,
+)
 from kip848_client.tools.report.figures import (
     OUT_MS_MIN,
     Figures,
@@ -105,7 +114,7 @@ def findings_of(
         figures, handovers: what `figures_of` and `handovers_of` made of it, if they were called already.
     """
     rebalances = (figures or figures_of(timeline)).rebalances
-    story = Story(timeline)
+    story = DepartureStory(timeline)
     handovers = handovers_of(timeline) if handovers is None else handovers
     still = [*_outages(timeline, story, handovers), *_stand_stills(timeline, story, rebalances, handovers)]
     return worst_first(
@@ -178,7 +187,7 @@ def worst_first(findings: Iterable[Finding]) -> list[Finding]:
 # --- stand-stills
 
 
-def _outages(timeline: Timeline, story: Story, handovers: Sequence[Handover]) -> Iterator[Finding]:
+def _outages(timeline: Timeline, story: DepartureStory, handovers: Sequence[Handover]) -> Iterator[Finding]:
     """The whole group had no members while records waited for them."""
     for out in joined(outages_of(timeline)):
         over = [
@@ -217,7 +226,7 @@ def _outages(timeline: Timeline, story: Story, handovers: Sequence[Handover]) ->
 
 
 def _stand_stills(
-    timeline: Timeline, story: Story, rebalances: Sequence[Rebalance], handovers: Sequence[Handover]
+    timeline: Timeline, story: DepartureStory, rebalances: Sequence[Rebalance], handovers: Sequence[Handover]
 ) -> Iterator[Finding]:
     long = [each for each in handovers if each.gap_ms is not None and each.gap_ms >= STILL_MS and not each.is_outage]
     for together in _overlapping(long):
@@ -357,7 +366,7 @@ def _without_owner(timeline: Timeline) -> Iterator[Finding]:
         )
 
 
-def _without_members(timeline: Timeline, story: Story) -> Iterator[Finding]:
+def _without_members(timeline: Timeline, story: DepartureStory) -> Iterator[Finding]:
     """A group that all members have left, by the end of the log: it was stopped, or something stopped it."""
     if not timeline.coordinated or _last_state(timeline) != "Empty" or not story.departures:
         return
@@ -373,12 +382,12 @@ def how_it_ended(timeline: Timeline) -> tuple[float, Cause] | None:
     """When and why the last members of a group went; None if it has some, or had none."""
     if not timeline.coordinated or _last_state(timeline) != "Empty" or not timeline.lives.departures:
         return None
-    story = Story(timeline)
+    story = DepartureStory(timeline)
     at_ms = story.departures[-1].at_ms
     return at_ms, _how_they_went(story, at_ms)
 
 
-def _how_they_went(story: Story, until_ms: float) -> Cause:
+def _how_they_went(story: DepartureStory, until_ms: float) -> Cause:
     """Why the last members of a group went, which it had until then."""
     stop = story.stop_before(until_ms)
     return story.cause_of(stop) if stop else Cause("", (), "")
@@ -404,7 +413,7 @@ def _of_member(kind: Kind, timeline: Timeline, start_ms: float, ms: float | None
     return Finding(kind, timeline.group_id, start_ms, ms, "exact", 0, kind, (name,), text)
 
 
-def _flapping(timeline: Timeline, story: Story) -> Iterator[Finding]:
+def _flapping(timeline: Timeline, story: DepartureStory) -> Iterator[Finding]:
     """Clients that go and join again and again: within an hour, or less often within a day. Deploys do not count."""
     joined: defaultdict[str, list[float]] = defaultdict(list)
     ends: defaultdict[str, list[float]] = defaultdict(list)
@@ -433,7 +442,7 @@ def _flapping(timeline: Timeline, story: Story) -> Iterator[Finding]:
 
 
 def _restless(
-    story: Story, client: str, departures: Sequence[Departure], at_once: int
+    story: DepartureStory, client: str, departures: Sequence[Departure], at_once: int
 ) -> Iterator[tuple[Sequence[Departure], int]]:
     """The times in which a client went too often, an hour apart, and how many of its members stayed meanwhile.
 
@@ -460,7 +469,7 @@ def _at_ms(each: Departure) -> float:
     return each.at_ms
 
 
-def _stayed(story: Story, client: str, start_ms: float, end_ms: float) -> int:
+def _stayed(story: DepartureStory, client: str, start_ms: float, end_ms: float) -> int:
     """How many members of one client id were there all the time."""
     stayed = {each.who for each in story.arrivals if each.client == client and each.at_ms <= start_ms}
     return len(stayed - {each.who for each in story.departures if each.at_ms <= end_ms})
@@ -484,7 +493,7 @@ def _densest(ordered: Sequence[_OneT], within_ms: float, *, key: Callable[[_OneT
     return most
 
 
-def _many(timeline: Timeline, story: Story, rebalances: Sequence[Rebalance]) -> Iterator[Finding]:
+def _many(timeline: Timeline, story: DepartureStory, rebalances: Sequence[Rebalance]) -> Iterator[Finding]:
     """When a group rebalanced too often, why, and who came and went most often then."""
     for many in _too_often(rebalances):
         causes = ", ".join(f"{count:,} {why}" for why, count in _causes(many).items())
@@ -527,7 +536,7 @@ def _moves(timeline: Timeline, still: Sequence[Finding]) -> Iterator[Finding]:
             yield Finding("switch", timeline.group_id, at_ms, None, "exact", 0, "coordinator moved", (), text)
 
 
-def _deploys(timeline: Timeline, story: Story, still: Sequence[Finding]) -> Iterator[Finding]:
+def _deploys(timeline: Timeline, story: DepartureStory, still: Sequence[Finding]) -> Iterator[Finding]:
     """When members were started again one after the other, and what that cost."""
     for restarts in story.deploys:
         times_ms = [one.at_ms for restart in restarts for one in restart]

@@ -15,9 +15,9 @@ from kip848_client.errors import MessageValueError, ProtocolError, UnsupportedVe
 from kip848_client.wire.compiler import primitives
 from kip848_client.wire.compiler.decoder_source import DecoderSource
 from kip848_client.wire.compiler.encoder_source import EncoderSource
-from kip848_client.wire.schema import Message, MessageSpec
+from kip848_client.wire.schema import ApiMessage, MessageSpec
 
-MessageT = TypeVar("MessageT", bound=Message)
+MessageT = TypeVar("MessageT", bound=ApiMessage)
 Encoder = Callable[[Any, list[bytes]], None]
 Decoder = Callable[[bytes, int, int, int], tuple[Any, int]]
 ELEMENTS_UNBOUNDED: Final = 2**31
@@ -27,7 +27,7 @@ _ENCODERS: Final[dict[type, dict[int, Encoder]]] = {}
 _DECODERS: Final[dict[type, dict[int, Decoder]]] = {}
 
 
-def encoder_for(cls: type[Message], version: int) -> Encoder:
+def encoder_for(cls: type[ApiMessage], version: int) -> Encoder:
     """The compiled encoder of *cls* in *version*: appends pieces of bytes to a list.
 
     Raises:
@@ -53,7 +53,7 @@ def encoder_for(cls: type[Message], version: int) -> Encoder:
     return encoder
 
 
-def decoder_for(cls: type[Message], version: int) -> Decoder:
+def decoder_for(cls: type[ApiMessage], version: int) -> Decoder:
     """The compiled decoder of *cls* in *version*: reads bytes from a position up to an end.
 
     Raises:
@@ -88,7 +88,7 @@ def decoder_for(cls: type[Message], version: int) -> Decoder:
     return decoder
 
 
-def encode_body(message: Message, version: int, pieces: list[bytes]) -> None:
+def encode_body(message: ApiMessage, version: int, pieces: list[bytes]) -> None:
     """Append the bytes of *message* in *version* to *pieces*.
 
     Raises:
@@ -146,13 +146,13 @@ def decode_body(
     return made
 
 
-def source_of(cls: type[Message], version: int) -> tuple[str, str]:
+def source_of(cls: type[ApiMessage], version: int) -> tuple[str, str]:
     """The generated source of encoder and decoder, to read or to debug."""
     flexible = _check_version(cls, version).flexible
     return EncoderSource(cls, version, flexible).text, DecoderSource(cls, version, flexible).text
 
 
-def _check_version(cls: type[Message], version: int) -> MessageSpec:
+def _check_version(cls: type[ApiMessage], version: int) -> MessageSpec:
     spec = cls.WIRE
     if not spec.versions.includes(version):
         raise UnsupportedVersionError(f"{cls.__name__} version {version}: only {spec.versions} is spoken here")

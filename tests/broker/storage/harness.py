@@ -37,7 +37,7 @@ from kip848_client.wire.schema import Request, Response
 
 if TYPE_CHECKING:
     from kip848_client.testing.broker.coordinators.group_shards import GroupShards
-    from kip848_client.testing.broker.share.share_host import ShareHost
+    from kip848_client.testing.broker.share.share_partition_manager import SharePartitionManager
 
 
 class ManualTimer(msgspec.Struct, eq=False):
@@ -128,7 +128,7 @@ def a_broker(
             clock=clock,
             loop=cast("asyncio.AbstractEventLoop", None),
         ),
-        shares=cast("ShareHost", None),
+        shares=cast("SharePartitionManager", None),
         cleaner=cleaner,
         settings=LiveSettings(
             parsed,

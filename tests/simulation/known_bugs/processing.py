@@ -10,7 +10,7 @@ from kip848_client.member.processing.core import Processing
 from kip848_client.member.processing.limits import Pacing
 from kip848_client.member.processing.marks import encode_marks
 from kip848_client.member.processing.outbox import Outbox
-from kip848_client.member.processing.progress import Progress
+from kip848_client.member.processing.progress import PartitionProgress
 from tests.simulation.known_bugs.registry import Patch, known_bug
 
 
@@ -27,8 +27,8 @@ def _(patch: Patch) -> None:
 
 @known_bug("a commit goes to the last record that was taken", "P2", scenario="processing")
 def _(patch: Patch) -> None:
-    patch.setattr(Progress, "low_mark", property(lambda progress: progress._end_offset))
-    patch.setattr(Progress, "done_beyond", ())
+    patch.setattr(PartitionProgress, "low_mark", property(lambda progress: progress._end_offset))
+    patch.setattr(PartitionProgress, "done_beyond", ())
 
 
 @known_bug("a partition that is revoked goes on", "P3", scenario="processing")

@@ -12,7 +12,7 @@ from kip848_client.testing.partitions.partition_log import PartitionLog
 from kip848_client.testing.partitions.producer_batches import ProducerSequences
 from kip848_client.testing.simulation.actors import simulated_transactions as simulated
 from kip848_client.testing.transactions import coordinator as deciding
-from kip848_client.testing.transactions.coordinator import Outcome, TransactionCoordinator
+from kip848_client.testing.transactions.coordinator import TransactionAnswer, TransactionCoordinator
 from kip848_client.testing.transactions.records import transaction_of
 from tests.simulation.known_bugs.registry import Patch, known_bug
 
@@ -37,14 +37,14 @@ def _(patch: Patch) -> None:
 
 @known_bug("a transaction may take for ever", "L1", scenario="transactions")
 def _(patch: Patch) -> None:
-    patch.setattr(TransactionCoordinator, "expire", lambda self, *, now_ms: Outcome())
+    patch.setattr(TransactionCoordinator, "expire", lambda self, *, now_ms: TransactionAnswer())
 
 
 @known_bug("the epoch starts again with each process", "X3", scenario="transactions")
 def _(patch: Patch) -> None:
     original = deciding._initialised
 
-    def initialised(transaction: Any) -> Outcome:
+    def initialised(transaction: Any) -> TransactionAnswer:
         return original(replace(transaction, epoch=transaction.epoch % 2))
 
     patch.setattr(deciding, "_initialised", initialised)

@@ -1,6 +1,6 @@
 """Resources that have a configuration: how they are altered, and how an entry is shown. Serves no API itself.
 
-Source:
+ConfigSynonym:
     apache/kafka ``ConfigResource``, ``DescribeConfigsResponse.ConfigSource`` and ``ConfigType``, ``ConfigHelper``.
 """
 
@@ -59,7 +59,7 @@ class ConfigType(enum.IntEnum):
     LIST = 7
 
 
-class Source(NamedTuple):
+class ConfigSynonym(NamedTuple):
     """A value of a setting, the name under which it is set, and where."""
 
     name: str
@@ -70,8 +70,8 @@ class Source(NamedTuple):
 class Described(NamedTuple):
     """A setting: its value in force, and the settings that it comes from, the first that counts first."""
 
-    in_force: Source
-    synonyms: tuple[Source, ...]
+    in_force: ConfigSynonym
+    synonyms: tuple[ConfigSynonym, ...]
 
 
 LIST_CONFIGS: Final = frozenset(
@@ -122,7 +122,7 @@ def check_group_name(group_id: str) -> None:
         raise BrokerError("Default group resources are not allowed.", code=ErrorCode.INVALID_REQUEST)
 
 
-def broker_sources(broker: BrokerState, node_id: int, *names: str) -> tuple[Source, ...]:
+def broker_sources(broker: BrokerState, node_id: int, *names: str) -> tuple[ConfigSynonym, ...]:
     """Where a setting of a node, or what stands for it, is set: the value in force first, and defaults last."""
     settings = broker.settings
     of_node, of_all = settings.changed(str(node_id)), settings.changed(ALL_NODES)
@@ -136,10 +136,10 @@ def broker_sources(broker: BrokerState, node_id: int, *names: str) -> tuple[Sour
             (name, default, ConfigSource.DEFAULT),
         ]
     found.sort(key=lambda one: one[2])
-    return tuple(Source(name, value, source) for name, value, source in found if value is not None)
+    return tuple(ConfigSynonym(name, value, source) for name, value, source in found if value is not None)
 
 
-def inherited(broker: BrokerState, node_id: int, known: KafkaConfig | None, default: Source) -> Described:
+def inherited(broker: BrokerState, node_id: int, known: KafkaConfig | None, default: ConfigSynonym) -> Described:
     """A setting that a topic or a group does not set itself: a setting of the broker, or *default*."""
     sources = broker_sources(broker, node_id, *(known.synonyms if known is not None else ()))
     if sources and sources[0].source != ConfigSource.DEFAULT:
@@ -153,7 +153,7 @@ def topic_sources(broker: BrokerState, node_id: int, own: Mapping[str, str]) -> 
     """The same for each setting of a topic whose configuration is *own*."""
     described = {}
     for key, value in TOPIC_CONFIG_DEFAULTS.items():
-        found = inherited(broker, node_id, topic_configs().get(key), Source(key, value, ConfigSource.DEFAULT))
+        found = inherited(broker, node_id, topic_configs().get(key), ConfigSynonym(key, value, ConfigSource.DEFAULT))
         described[key] = overridden(found, own, key, ConfigSource.DYNAMIC_TOPIC)
     return described
 
@@ -162,7 +162,7 @@ def overridden(found: Described, own: Mapping[str, str], key: str, source: Confi
     """*found*, unless the resource sets *key* itself."""
     if key not in own:
         return found
-    here = Source(key, own[key], source)
+    here = ConfigSynonym(key, own[key], source)
     return Described(here, (here, *found.synonyms))
 
 

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
+from kip848_client.common.acknowledge_type import GAP, AcknowledgeType
 from kip848_client.errors import BrokerError, ErrorCode
 from kip848_client.testing.broker.apis._partitions import CurrentLeader, current_leader, find_log
 from kip848_client.testing.broker.metadata.acls import Operation, ResourceType
@@ -17,7 +18,7 @@ from kip848_client.testing.broker.net.context import RequestContext
 from kip848_client.testing.broker.security.access import Permit
 from kip848_client.testing.broker.state import BrokerState
 from kip848_client.testing.broker.topics.registry import Topic
-from kip848_client.testing.share_partitions.share_partition import AcknowledgementBatch, AcknowledgeType
+from kip848_client.testing.share_partitions.share_partition import AcknowledgementBatch
 from kip848_client.testing.share_partitions.share_sessions import ReadPartition
 from kip848_client.testing.share_partitions.share_state import ShareKey
 from kip848_client.wire.messages.share_acknowledge import ShareAcknowledgeRequest
@@ -30,14 +31,14 @@ _MEMBER_ID_LENGTH_MAX: Final = 36
 _WRONG_LEADER: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
-class Said(NamedTuple):
+class PartitionAcknowledgements(NamedTuple):
     """What a member says about the records of one partition."""
 
     of: ReadPartition
     batches: Sequence[AcknowledgementBatch]
 
 
-class Verdict(NamedTuple):
+class AcknowledgeResult(NamedTuple):
     """What became of it."""
 
     code: ErrorCode
@@ -53,10 +54,10 @@ def why_invalid(group_id: str | None, member_id: str | None) -> str | None:
     return None
 
 
-def said_in(request: ShareFetchRequest | ShareAcknowledgeRequest) -> list[Said]:
+def said_in(request: ShareFetchRequest | ShareAcknowledgeRequest) -> list[PartitionAcknowledgements]:
     """What a request says, partition by partition."""
     return [
-        Said(
+        PartitionAcknowledgements(
             ReadPartition(topic.topic_id, each.partition_index),
             [
                 AcknowledgementBatch(batch.first_offset, batch.last_offset, batch.acknowledge_types)
@@ -94,25 +95,25 @@ def acknowledge(
     *,
     group_id: str,
     member_id: str,
-    said: Iterable[Said],
+    said: Iterable[PartitionAcknowledgements],
     is_renew_ack: bool,
-) -> Generator[None, None, dict[ReadPartition, Verdict]]:
+) -> Generator[None, None, dict[ReadPartition, AcknowledgeResult]]:
     """Do what a member says about its records, partition by partition; others may have their turn in between.
 
     The answer names every partition of the request if the member says something about one of them.
     """
     is_readable = may_read(broker, context)
     renews = context.api_version >= FIRST_VERSION_WITH_RENEWAL
-    verdicts: dict[ReadPartition, Verdict] = {}
+    verdicts: dict[ReadPartition, AcknowledgeResult] = {}
     empty, applied = [], False
     for of, batches in said:
         topic = find_shared(broker, of, is_readable=is_readable)
         if topic is ErrorCode.UNKNOWN_TOPIC_ID:
-            verdicts[of] = Verdict(topic)
+            verdicts[of] = AcknowledgeResult(topic)
         elif not _are_valid(batches, renews=renews, is_renew_ack=is_renew_ack):
-            verdicts[of] = Verdict(ErrorCode.INVALID_REQUEST)
+            verdicts[of] = AcknowledgeResult(ErrorCode.INVALID_REQUEST)
         elif isinstance(topic, ErrorCode):
-            verdicts[of] = Verdict(topic)
+            verdicts[of] = AcknowledgeResult(topic)
         elif not batches:
             empty.append(of)
         else:
@@ -120,7 +121,7 @@ def acknowledge(
             verdicts[of] = _apply(broker, context, topic, ShareKey(group_id, *of), member_id, batches)
         yield
     if applied:
-        verdicts.update(dict.fromkeys(empty, Verdict(ErrorCode.NONE)))
+        verdicts.update(dict.fromkeys(empty, AcknowledgeResult(ErrorCode.NONE)))
     return verdicts
 
 
@@ -131,17 +132,17 @@ def _apply(
     key: ShareKey,
     member_id: str,
     batches: Iterable[AcknowledgementBatch],
-) -> Verdict:
+) -> AcknowledgeResult:
     live = None
     if not isinstance(find_log(broker, topic, key.partition, node_id=context.node_id), ErrorCode):
         live = broker.shares.get(key)
     if live is None:
-        return Verdict(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no member of the group reads it from this node")
+        return AcknowledgeResult(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no member of the group reads it from this node")
     try:
         broker.shares.acknowledge(live, member_id, batches)
     except BrokerError as error:
-        return Verdict(ErrorCode(error.code), str(error))
-    return Verdict(ErrorCode.NONE)
+        return AcknowledgeResult(ErrorCode(error.code), str(error))
+    return AcknowledgeResult(ErrorCode.NONE)
 
 
 def _are_valid(batches: Iterable[AcknowledgementBatch], *, renews: bool, is_renew_ack: bool) -> bool:
@@ -153,7 +154,7 @@ def _are_valid(batches: Iterable[AcknowledgementBatch], *, renews: bool, is_rene
             or batch.first_offset < last
             or not types
             or (len(types) > 1 and batch.last_offset - batch.first_offset != len(types) - 1)
-            or not all(AcknowledgeType.GAP <= each <= highest for each in types)
+            or not all(GAP <= each <= highest for each in types)
             or (AcknowledgeType.RENEW in types and not is_renew_ack)
         ):
             return False

@@ -2,7 +2,7 @@
 
 Version 3 adds types and documentation; both are Kafka's own (`kafka_configs`).
 
-Source:
+ConfigSynonym:
     apache/kafka ``ConfigHelper.describeConfigs``; KIP-848 for groups (resource type 32).
 """
 
@@ -16,8 +16,8 @@ from kip848_client.testing.broker.apis._budget import DESCRIBED_MAX, Budget
 from kip848_client.testing.broker.apis._configs import (
     ConfigResourceType,
     ConfigSource,
+    ConfigSynonym,
     Described,
-    Source,
     broker_sources,
     check_group_name,
     check_node_id,
@@ -132,13 +132,13 @@ def _broker_entries(broker: BrokerState, node_id: int, name: str) -> Mapping[str
     known = broker_configs()
     if name == ALL_NODES:
         changed = broker.settings.changed(ALL_NODES).items()
-        every = [Source(key, value, ConfigSource.DYNAMIC_DEFAULT_BROKER) for key, value in changed]
+        every = [ConfigSynonym(key, value, ConfigSource.DYNAMIC_DEFAULT_BROKER) for key, value in changed]
         return {each.name: _Entry(Described(each, (each,)), known.get(each.name)) for each in every}
     check_node_id(node_id, name)
     entries = _identity(broker, node_id)
     for key in (*broker.config.properties(), *kept_settings()):
         sources = broker_sources(broker, node_id, key)
-        in_force = sources[0] if sources else Source(key, "", ConfigSource.DEFAULT)
+        in_force = sources[0] if sources else ConfigSynonym(key, "", ConfigSource.DEFAULT)
         read_only = key not in LIVE_SETTINGS and key not in kept_settings()
         entries[key] = _Entry(Described(in_force, sources), known.get(key), read_only, unset=not sources)
     return entries
@@ -150,7 +150,7 @@ def _identity(broker: BrokerState, node_id: int) -> dict[str, _Entry]:
         f"CLIENTS{number or ''}://{host}:{port}" for number, (host, port) in enumerate(broker.nodes[node_id].endpoints)
     )
     found = {"node.id": str(node_id), "advertised.listeners": listeners}
-    static = [Source(name, value, ConfigSource.STATIC_BROKER) for name, value in found.items()]
+    static = [ConfigSynonym(name, value, ConfigSource.STATIC_BROKER) for name, value in found.items()]
     return {each.name: _Entry(Described(each, (each,)), broker_configs().get(each.name), True) for each in static}
 
 
@@ -160,7 +160,7 @@ def _group_entries(broker: BrokerState, node_id: int, group_id: str) -> Mapping[
     entries = {}
     for key, value in broker.groups.config_defaults().items():
         known = group_configs().get(key)
-        found = inherited(broker, node_id, known, Source(key, value, ConfigSource.DEFAULT))
+        found = inherited(broker, node_id, known, ConfigSynonym(key, value, ConfigSource.DEFAULT))
         if known is None and (sources := broker_sources(broker, node_id, f"group.{key}")):
             found = Described(sources[0], sources)
         entries[key] = _Entry(overridden(found, own, key, ConfigSource.DYNAMIC_GROUP), known)
@@ -174,7 +174,10 @@ def _subscription_entries(broker: BrokerState, name: str) -> Mapping[str, _Entry
     return {
         key: _Entry(
             overridden(
-                Described(Source(key, default, ConfigSource.DEFAULT), ()), own, key, ConfigSource.DYNAMIC_CLIENT_METRICS
+                Described(ConfigSynonym(key, default, ConfigSource.DEFAULT), ()),
+                own,
+                key,
+                ConfigSource.DYNAMIC_CLIENT_METRICS,
             ),
             client_metrics_configs().get(key),
         )

@@ -21,7 +21,7 @@ from kip848_client.testing.broker.apis._partitions import CurrentLeader, find_lo
 from kip848_client.testing.broker.apis._permissions import read_group
 from kip848_client.testing.broker.apis._share import (
     FIRST_VERSION_WITH_RENEWAL,
-    Verdict,
+    AcknowledgeResult,
     acknowledge,
     by_topic,
     endpoints,
@@ -32,11 +32,11 @@ from kip848_client.testing.broker.apis._share import (
     why_invalid,
 )
 from kip848_client.testing.broker.net.context import RequestContext, Slices
-from kip848_client.testing.broker.share.share_host import LivePartition
+from kip848_client.testing.broker.share.share_partition_manager import LivePartition
 from kip848_client.testing.broker.state import BrokerState
 from kip848_client.testing.broker.topics.append_watchers import Watch
 from kip848_client.testing.partitions.partition_log import PartitionLog
-from kip848_client.testing.share_partitions.share_partition import AcquiredRecords, OffsetRange
+from kip848_client.testing.share_partitions.share_partition import AcquiredRecords, BatchOffsets
 from kip848_client.testing.share_partitions.share_sessions import FINAL_EPOCH, ReadPartition
 from kip848_client.testing.share_partitions.share_state import ShareKey
 from kip848_client.wire.api_keys import ApiKey
@@ -92,7 +92,7 @@ def handle(broker: BrokerState, request: ShareFetchRequest, context: RequestCont
         timer = broker.call_later(request.max_wait_ms, lambda: context.reply(refused))
         context.on_cancel(timer.cancel)
         return None
-    verdicts: dict[ReadPartition, Verdict] = {}
+    verdicts: dict[ReadPartition, AcknowledgeResult] = {}
     if acknowledges:
         verdicts = yield from acknowledge(
             broker,
@@ -105,7 +105,7 @@ def handle(broker: BrokerState, request: ShareFetchRequest, context: RequestCont
         if context.cancelled:  # nobody would get the records that it acquires
             return None
     fetch = _ShareFetch(
-        broker, request, context, ShareMember(group_id, member_id), () if request.is_renew_ack else reads, verdicts
+        broker, request, context, ShareSessionKey(group_id, member_id), () if request.is_renew_ack else reads, verdicts
     )
     if fetch.must_be_answered_now():
         return fetch.answer()
@@ -113,7 +113,7 @@ def handle(broker: BrokerState, request: ShareFetchRequest, context: RequestCont
     return None
 
 
-class ShareMember(NamedTuple):
+class ShareSessionKey(NamedTuple):
     """Who fetches."""
 
     group_id: str
@@ -150,9 +150,9 @@ class _ShareFetch:
         broker: BrokerState,
         request: ShareFetchRequest,
         context: RequestContext,
-        member: ShareMember,
+        member: ShareSessionKey,
         reads: Iterable[ReadPartition],
-        verdicts: Mapping[ReadPartition, Verdict],
+        verdicts: Mapping[ReadPartition, AcknowledgeResult],
     ) -> None:
         self._broker: Final = broker
         self._request: Final = request
@@ -371,11 +371,11 @@ def _why_no_renewal(request: ShareFetchRequest, context: RequestContext) -> str 
     return f"{', '.join(wrong)}, if isRenewAck is true." if wrong else None
 
 
-def _range_of(header: BatchHeader) -> OffsetRange:
-    return OffsetRange(header.base_offset, header.base_offset + header.last_offset_delta)
+def _range_of(header: BatchHeader) -> BatchOffsets:
+    return BatchOffsets(header.base_offset, header.base_offset + header.last_offset_delta)
 
 
-def _aborted(log: PartitionLog, headers: list[BatchHeader]) -> list[OffsetRange]:
+def _aborted(log: PartitionLog, headers: list[BatchHeader]) -> list[BatchOffsets]:
     """The batches that belong to aborted transactions."""
     if not headers:
         return []

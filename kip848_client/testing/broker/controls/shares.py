@@ -9,7 +9,7 @@ from typing import Final
 from kip848_client.errors import RequestTimeoutError
 from kip848_client.testing.broker.controls.live import LiveBroker
 from kip848_client.testing.broker.net.loop_thread import wait_s
-from kip848_client.testing.broker.share.share_host import SharePartitionSnapshot
+from kip848_client.testing.broker.share.share_partition_manager import SharePartitionSnapshot
 
 
 class BrokerShares:

@@ -93,7 +93,7 @@ _RETRY_MS: Final = 500
 Waiter = tuple[str, Callable[[GroupSnapshot], bool], "concurrent.futures.Future[GroupSnapshot]"]
 
 
-class ShareStates(Protocol):
+class Persister(Protocol):
     """The state of share partitions, as far as their groups' coordinators change it."""
 
     def initialize(
@@ -139,7 +139,7 @@ class GroupHost:
         others: Callable[[], Iterable[GroupCoordinator]],
         has: Callable[[str], bool],
         acts: Callable[[], bool],
-        share_states: ShareStates,
+        share_states: Persister,
     ) -> None:
         self.coordinator: Final = GroupCoordinator(config.coordinator, rng=random.Random(), others=others)
         self._group_log: Final = log

@@ -28,7 +28,7 @@ from kip848_client.errors import BrokerError, ConfigError, DataDirError, ErrorCo
 from kip848_client.journal import Journal
 from kip848_client.testing.broker.config import BrokerConfig
 from kip848_client.testing.broker.coordinators.group_errors import refusal
-from kip848_client.testing.broker.coordinators.group_host import GroupHost, ShareStates
+from kip848_client.testing.broker.coordinators.group_host import GroupHost, Persister
 from kip848_client.testing.broker.coordinators.group_metrics import CoordinatorMetrics
 from kip848_client.testing.broker.coordinators.shards import ShardLog, Shards, Waiter
 from kip848_client.testing.broker.coordinators.snapshots import GroupSnapshot
@@ -72,7 +72,7 @@ class GroupShards(Shards[GroupHost, KeyAndValue]):
         clock: Clock,
         journal: Journal,
         loop: asyncio.AbstractEventLoop,
-        share_states: ShareStates,
+        share_states: Persister,
     ) -> None:
         super().__init__(GROUP_OFFSETS, log=log, placement=placement)
         self._config = config

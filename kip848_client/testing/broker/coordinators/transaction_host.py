@@ -23,10 +23,10 @@ from kip848_client.testing.broker.coordinators.group_shards import GroupShards
 from kip848_client.testing.broker.coordinators.transaction_admission import TransactionAdmission
 from kip848_client.testing.broker.storage.group_log import DecisionLog
 from kip848_client.testing.broker.topics.registry import STORAGE_FAILED, TopicRegistry
-from kip848_client.testing.transactions.coordinator import Outcome, TransactionCoordinator
+from kip848_client.testing.transactions.coordinator import TransactionAnswer, TransactionCoordinator
 from kip848_client.testing.transactions.transaction import (
     GROUP_OFFSETS_TOPIC,
-    Transaction,
+    TransactionMetadata,
     TransactionPartition,
     TransactionState,
 )
@@ -81,7 +81,7 @@ class TransactionHost(TransactionAdmission):
         self,
         config: BrokerConfig,
         *,
-        log: DecisionLog[Transaction],
+        log: DecisionLog[TransactionMetadata],
         topics: TopicRegistry,
         groups: GroupShards,
         clock: Clock,
@@ -142,7 +142,7 @@ class TransactionHost(TransactionAdmission):
 
     # --- requests
 
-    def init_producer_id(self, request: InitProducerIdRequest) -> Outcome:
+    def init_producer_id(self, request: InitProducerIdRequest) -> TransactionAnswer:
         """See `TransactionCoordinator.init_producer_id`."""
         return self._do(
             lambda now_ms: self.coordinator.init_producer_id(
@@ -156,7 +156,7 @@ class TransactionHost(TransactionAdmission):
 
     def add_partitions(
         self, transactional_id: str, *, producer_id: int, epoch: int, partitions: frozenset[TransactionPartition]
-    ) -> Outcome:
+    ) -> TransactionAnswer:
         """See `TransactionCoordinator.add_partitions`."""
         return self._do(
             lambda now_ms: self.coordinator.add_partitions(
@@ -170,7 +170,9 @@ class TransactionHost(TransactionAdmission):
         """See `TransactionCoordinator.verify`."""
         return self.coordinator.verify(transactional_id, producer_id=producer_id, epoch=epoch, partition=partition)
 
-    def end(self, transactional_id: str, *, producer_id: int, epoch: int, commit: bool, moves_epoch: bool) -> Outcome:
+    def end(
+        self, transactional_id: str, *, producer_id: int, epoch: int, commit: bool, moves_epoch: bool
+    ) -> TransactionAnswer:
         """See `TransactionCoordinator.end`."""
         return self._do(
             lambda now_ms: self.coordinator.end(
@@ -185,11 +187,11 @@ class TransactionHost(TransactionAdmission):
 
     # --- for other parts of the broker
 
-    def __iter__(self) -> Iterator[Transaction]:
+    def __iter__(self) -> Iterator[TransactionMetadata]:
         """The state of every transactional id, by id."""
         return iter(self.coordinator)
 
-    def get(self, transactional_id: str) -> Transaction | None:
+    def get(self, transactional_id: str) -> TransactionMetadata | None:
         """The state of one transactional id, or None."""
         return self.coordinator.get(transactional_id)
 
@@ -248,16 +250,16 @@ class TransactionHost(TransactionAdmission):
 
     # --- internals
 
-    def _do(self, question: Callable[[int], Outcome]) -> Outcome:
+    def _do(self, question: Callable[[int], TransactionAnswer]) -> TransactionAnswer:
         try:
             outcome = question(self._clock.wall_ms())
             self._finish(outcome)
         except DataDirError:
             # An operator has to cure it; until then clients should keep their state and ask again.
-            return Outcome(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            return TransactionAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return outcome
 
-    def _finish(self, outcome: Outcome) -> None:
+    def _finish(self, outcome: TransactionAnswer) -> None:
         transaction = outcome.transaction
         if transaction is None:
             return
@@ -279,7 +281,7 @@ class TransactionHost(TransactionAdmission):
         if self._waiters:
             self._tell_waiters()
 
-    def _coordinator_of(self, transaction: Transaction) -> TransactionCoordinator:
+    def _coordinator_of(self, transaction: TransactionMetadata) -> TransactionCoordinator:
         has_it = (each for each in self._others() if each.get(transaction.transactional_id) is not None)
         return next(has_it, self.coordinator)
 
@@ -322,7 +324,7 @@ class TransactionHost(TransactionAdmission):
         end.due_ms = self._clock.wall_ms() + _RETRY_MS
         self._run_at(end.due_ms)
 
-    def _write_marker(self, transaction: Transaction, name: str, partition: int) -> bool:
+    def _write_marker(self, transaction: TransactionMetadata, name: str, partition: int) -> bool:
         """Write the end of a transaction into one of its partitions; False if that is not possible now."""
         try:
             if name == GROUP_OFFSETS_TOPIC:
@@ -388,7 +390,7 @@ class TransactionHost(TransactionAdmission):
         self._waiters = left
 
 
-def abort_orphans(topics: TopicRegistry, transactions: Iterable[Transaction], *, now_ms: int) -> None:
+def abort_orphans(topics: TopicRegistry, transactions: Iterable[TransactionMetadata], *, now_ms: int) -> None:
     """Abort what no transactional id knows: readers of committed records would wait for its end for ever.
 
     That happens to a data folder whose transactions.log was lost.
@@ -412,7 +414,7 @@ def abort_orphans(topics: TopicRegistry, transactions: Iterable[Transaction], *,
                 )
 
 
-def _snapshot_of(transaction: Transaction) -> TransactionSnapshot:
+def _snapshot_of(transaction: TransactionMetadata) -> TransactionSnapshot:
     return TransactionSnapshot(
         transactional_id=transaction.transactional_id,
         state=transaction.state.title,

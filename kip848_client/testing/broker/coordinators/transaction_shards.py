@@ -28,19 +28,19 @@ from kip848_client.testing.broker.coordinators.transaction_host import Transacti
 from kip848_client.testing.broker.metadata.placement import TRANSACTION_STATE, coordinator_partition
 from kip848_client.testing.broker.storage.group_log import DecisionLog
 from kip848_client.testing.broker.topics.registry import TopicRegistry
-from kip848_client.testing.transactions.coordinator import Outcome
-from kip848_client.testing.transactions.transaction import Transaction, TransactionPartition
+from kip848_client.testing.transactions.coordinator import TransactionAnswer
+from kip848_client.testing.transactions.transaction import TransactionMetadata, TransactionPartition
 from kip848_client.wire.messages.init_producer_id import InitProducerIdRequest
 
 
-class TransactionShards(Shards[TransactionHost, Transaction], TransactionAdmission):
+class TransactionShards(Shards[TransactionHost, TransactionMetadata], TransactionAdmission):
     """All transaction coordinators of one cluster. To its callers it looks like one."""
 
     def __init__(
         self,
         config: BrokerConfig,
         *,
-        log: DecisionLog[Transaction],
+        log: DecisionLog[TransactionMetadata],
         topics: TopicRegistry,
         groups: GroupShards,
         clock: Clock,
@@ -70,7 +70,7 @@ class TransactionShards(Shards[TransactionHost, Transaction], TransactionAdmissi
         """Whether a node still reads the records of some of its ids."""
         return self._is_loading_at(node_id)
 
-    def on(self, node_id: int) -> Iterator[Transaction]:
+    def on(self, node_id: int) -> Iterator[TransactionMetadata]:
         """The state of every transactional id of a node, by id."""
         return _by_id(self._led_by(node_id))
 
@@ -87,7 +87,7 @@ class TransactionShards(Shards[TransactionHost, Transaction], TransactionAdmissi
 
     # --- for other parts of the broker
 
-    def __iter__(self) -> Iterator[Transaction]:
+    def __iter__(self) -> Iterator[TransactionMetadata]:
         """The state of every transactional id, by id."""
         return _by_id(self._hosts.values())
 
@@ -126,13 +126,13 @@ class TransactionShards(Shards[TransactionHost, Transaction], TransactionAdmissi
 
     # --- internals
 
-    def _id_of(self, record: Transaction) -> str:
+    def _id_of(self, record: TransactionMetadata) -> str:
         return record.transactional_id
 
     def _wait_again(self, waiter: Waiter) -> None:
         self.add_waiter(*waiter)
 
-    def _new_host(self, partition: int, log: ShardLog[Transaction]) -> TransactionHost:
+    def _new_host(self, partition: int, log: ShardLog[TransactionMetadata]) -> TransactionHost:
         return TransactionHost(
             self._config,
             log=log,
@@ -153,18 +153,18 @@ class NodeTransactions:
         self._shards: Final = shards
         self._node_id: Final = node_id
 
-    def init_producer_id(self, request: InitProducerIdRequest) -> Outcome:
+    def init_producer_id(self, request: InitProducerIdRequest) -> TransactionAnswer:
         """NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, or what the coordinator says."""
         host = self._shards.host_at(request.transactional_id or "", self._node_id)
-        return Outcome(host) if isinstance(host, ErrorCode) else host.init_producer_id(request)
+        return TransactionAnswer(host) if isinstance(host, ErrorCode) else host.init_producer_id(request)
 
     def add_partitions(
         self, transactional_id: str, *, producer_id: int, epoch: int, partitions: frozenset[TransactionPartition]
-    ) -> Outcome:
+    ) -> TransactionAnswer:
         """NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, or what the coordinator says."""
         host = self._shards.host_at(transactional_id, self._node_id)
         if isinstance(host, ErrorCode):
-            return Outcome(host)
+            return TransactionAnswer(host)
         return host.add_partitions(transactional_id, producer_id=producer_id, epoch=epoch, partitions=partitions)
 
     def verify(
@@ -176,14 +176,16 @@ class NodeTransactions:
             return host
         return host.verify(transactional_id, producer_id=producer_id, epoch=epoch, partition=partition)
 
-    def end(self, transactional_id: str, *, producer_id: int, epoch: int, commit: bool, moves_epoch: bool) -> Outcome:
+    def end(
+        self, transactional_id: str, *, producer_id: int, epoch: int, commit: bool, moves_epoch: bool
+    ) -> TransactionAnswer:
         """NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, or what the coordinator says."""
         host = self._shards.host_at(transactional_id, self._node_id)
         if isinstance(host, ErrorCode):
-            return Outcome(host)
+            return TransactionAnswer(host)
         return host.end(transactional_id, producer_id=producer_id, epoch=epoch, commit=commit, moves_epoch=moves_epoch)
 
-    def get(self, transactional_id: str) -> Transaction | ErrorCode | None:
+    def get(self, transactional_id: str) -> TransactionMetadata | ErrorCode | None:
         """The state of one id; None if there is none; the error for one that is not coordinated here."""
         host = self._shards.host_at(transactional_id, self._node_id)
         return host if isinstance(host, ErrorCode) else host.get(transactional_id)
@@ -193,10 +195,10 @@ class NodeTransactions:
         """Whether records are still read."""
         return self._shards.is_loading(self._node_id)
 
-    def __iter__(self) -> Iterator[Transaction]:
+    def __iter__(self) -> Iterator[TransactionMetadata]:
         """The state of every transactional id of this node, by id."""
         return self._shards.on(self._node_id)
 
 
-def _by_id(hosts: Iterable[TransactionHost]) -> Iterator[Transaction]:
+def _by_id(hosts: Iterable[TransactionHost]) -> Iterator[TransactionMetadata]:
     return heapq.merge(*hosts, key=lambda transaction: transaction.transactional_id)

@@ -16,7 +16,7 @@ from kip848_client.testing.broker.topics.records import NewRecord, append_record
 from kip848_client.testing.broker.topics.registry import Topic, TopicRegistry
 from kip848_client.testing.partitions.partition_log import PartitionLog
 from kip848_client.testing.share_partitions.settings import ShareSettings
-from kip848_client.testing.share_partitions.share_partition import DeadLetters
+from kip848_client.testing.share_partitions.share_partition import DeadLetterBatch
 from kip848_client.wire.record_batch import Record, batches_of, records_of
 
 _ENABLED: Final = "true"
@@ -42,7 +42,9 @@ class DeadLetterTopics:
         self.creates_topics = creates_topics
         self._partitions: Final = partitions
 
-    def write(self, group_id: str, topic: Topic, partition: int, dead: DeadLetters, *, settings: ShareSettings) -> None:
+    def write(
+        self, group_id: str, topic: Topic, partition: int, dead: DeadLetterBatch, *, settings: ShareSettings
+    ) -> None:
         """Write one record for each that was given up: headers about it and, if the group wants it, key and value.
 
         Raises:
@@ -73,7 +75,7 @@ class DeadLetterTopics:
         if refused is not None:
             raise refused
 
-    def _copies(self, log: PartitionLog, dead: DeadLetters) -> Mapping[int, Record]:
+    def _copies(self, log: PartitionLog, dead: DeadLetterBatch) -> Mapping[int, Record]:
         """Offset -> record; empty if they cannot be read: the letters have headers then, as on Kafka."""
         first = max(dead.first_offset, log.log_start_offset)
         if first > dead.last_offset:

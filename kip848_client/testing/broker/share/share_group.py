@@ -6,7 +6,7 @@ import msgspec
 
 from kip848_client.testing.broker.coordinators.group_shards import GroupShards
 from kip848_client.testing.broker.coordinators.snapshots import MemberSnapshot
-from kip848_client.testing.broker.share.share_host import ShareHost, SharePartitionSnapshot
+from kip848_client.testing.broker.share.share_partition_manager import SharePartitionManager, SharePartitionSnapshot
 
 
 class ShareGroupSnapshot(msgspec.Struct, frozen=True):
@@ -36,7 +36,7 @@ class ShareGroupSnapshot(msgspec.Struct, frozen=True):
         raise KeyError(f"share group {self.group_id!r} has not begun {topic}-{partition}")
 
 
-def share_group(groups: GroupShards, shares: ShareHost, group_id: str) -> ShareGroupSnapshot | None:
+def share_group(groups: GroupShards, shares: SharePartitionManager, group_id: str) -> ShareGroupSnapshot | None:
     """A share group as it is now; None if there is none of that id."""
     group = groups.snapshot(group_id)
     if group is None or group.type != "share":

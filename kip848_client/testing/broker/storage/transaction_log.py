@@ -7,7 +7,7 @@ from typing import Final
 
 from kip848_client.testing.broker.storage.group_log import GroupLog
 from kip848_client.testing.transactions.records import record_of, transaction_of
-from kip848_client.testing.transactions.transaction import Transaction, TransactionState
+from kip848_client.testing.transactions.transaction import TransactionMetadata, TransactionState
 
 
 class MemoryTransactionLog:
@@ -17,13 +17,13 @@ class MemoryTransactionLog:
     """
 
     def __init__(self) -> None:
-        self._latest: Final[dict[str, Transaction]] = {}
+        self._latest: Final[dict[str, TransactionMetadata]] = {}
 
-    def load(self) -> Iterator[Transaction]:
+    def load(self) -> Iterator[TransactionMetadata]:
         """Yield the latest state of every id, in the order of their last change."""
         yield from tuple(self._latest.values())
 
-    def append(self, records: Iterable[Transaction]) -> None:
+    def append(self, records: Iterable[TransactionMetadata]) -> None:
         """Keep these states; the last state of an id removes it."""
         for transaction in records:
             self._latest.pop(transaction.transactional_id, None)
@@ -41,7 +41,7 @@ class FolderTransactionLog:
     def __init__(self, log: GroupLog) -> None:
         self._log: Final = log
 
-    def load(self) -> Iterator[Transaction]:
+    def load(self) -> Iterator[TransactionMetadata]:
         """Yield every state, in the order in which they were decided.
 
         Raises:
@@ -50,7 +50,7 @@ class FolderTransactionLog:
         """
         return (transaction_of(key, value) for key, value in self._log.load())
 
-    def append(self, records: Iterable[Transaction]) -> None:
+    def append(self, records: Iterable[TransactionMetadata]) -> None:
         """Keep the states of one decision.
 
         Raises:

@@ -9,12 +9,12 @@ from kip848_client.errors import ErrorCode
 from kip848_client.testing.coordinator.classic.classic_group import ClassicGroup, ClassicState
 from kip848_client.testing.coordinator.classic.classic_heartbeat import session_restart
 from kip848_client.testing.coordinator.classic.classic_lookup import check_generation, find_member
-from kip848_client.testing.coordinator.core.kind import Commit
+from kip848_client.testing.coordinator.core.kind import CommitAttempt
 from kip848_client.testing.coordinator.core.refusal import Refused
 from kip848_client.testing.coordinator.core.result import ArmTimer
 
 
-def check_commit(group: ClassicGroup, commit: Commit, *, now_ms: int) -> tuple[ArmTimer, ...]:
+def check_commit(group: ClassicGroup, commit: CommitAttempt, *, now_ms: int) -> tuple[ArmTimer, ...]:
     """Accept a commit of a member, or of a sender outside the group if the group has no members.
 
     A commit in a transaction may go on while the group waits for its assignment, and restarts no session.

@@ -14,7 +14,7 @@ from kip848_client.testing.coordinator.classic.classic_heartbeat import handle_h
 from kip848_client.testing.coordinator.classic.join import handle_join
 from kip848_client.testing.coordinator.classic.leave import handle_leave, remove_members
 from kip848_client.testing.coordinator.classic.sync import handle_sync
-from kip848_client.testing.coordinator.core.kind import Commit, GroupKind, Route, route, timeless
+from kip848_client.testing.coordinator.core.kind import CommitAttempt, GroupKind, Route, route, timeless
 from kip848_client.testing.coordinator.core.result import CoordinatorResult, SoftChange
 from kip848_client.testing.coordinator.core.timers import ArmedTimer, TimerKey, TimerKind
 from kip848_client.wire.messages.describe_groups import DescribeGroupsRequest
@@ -70,6 +70,6 @@ class ClassicKind(GroupKind[ClassicGroup]):
         """See `leave`."""
         return remove_members(self.state, group, leaving, now_ms=now_ms, wall_ms=wall_ms)
 
-    def check_commit(self, group: ClassicGroup, commit: Commit, *, now_ms: int) -> Sequence[SoftChange]:
+    def check_commit(self, group: ClassicGroup, commit: CommitAttempt, *, now_ms: int) -> Sequence[SoftChange]:
         """See `classic_commit`."""
         return check_commit(group, commit, now_ms=now_ms)

@@ -8,12 +8,12 @@ from uuid import UUID
 from kip848_client.errors import ErrorCode
 from kip848_client.testing.coordinator.consumer.consumer_group import ConsumerGroup
 from kip848_client.testing.coordinator.consumer.consumer_member import ConsumerMember, PartitionEpochs
-from kip848_client.testing.coordinator.core.kind import Commit
+from kip848_client.testing.coordinator.core.kind import CommitAttempt
 from kip848_client.testing.coordinator.core.refusal import Refused
 from kip848_client.testing.coordinator.modern.member_lookup import unknown_member
 
 
-def check_commit(group: ConsumerGroup, commit: Commit) -> None:
+def check_commit(group: ConsumerGroup, commit: CommitAttempt) -> None:
     """Accept a commit of a member, or of a sender outside the group if the group has no members.
 
     Raises:

@@ -15,7 +15,7 @@ from kip848_client.testing.coordinator.consumer.install_assignment import handle
 from kip848_client.testing.coordinator.consumer.mixed_consumer_group import MixedConsumerGroup
 from kip848_client.testing.coordinator.consumer.subscriptions import AllChecksDue, MetadataCheckDue
 from kip848_client.testing.coordinator.core.group_events import EventMember
-from kip848_client.testing.coordinator.core.kind import ClassicSide, Commit, GroupKind, Route, route, timeless
+from kip848_client.testing.coordinator.core.kind import ClassicSide, CommitAttempt, GroupKind, Route, route, timeless
 from kip848_client.testing.coordinator.core.result import CoordinatorResult, SoftChange
 from kip848_client.testing.coordinator.core.timers import ArmedTimer, TimerKey, TimerKind
 from kip848_client.testing.coordinator.modern.departure import MEMBER_TIMERS
@@ -89,7 +89,7 @@ class ConsumerKind(GroupKind[ConsumerGroup]):
         """See `mixed_consumer_group`."""
         return MixedConsumerGroup(self.state, group)
 
-    def check_commit(self, group: ConsumerGroup, commit: Commit, *, now_ms: int) -> Sequence[SoftChange]:
+    def check_commit(self, group: ConsumerGroup, commit: CommitAttempt, *, now_ms: int) -> Sequence[SoftChange]:
         """See `consumer_commit`."""
         del now_ms
         check_commit(group, commit)

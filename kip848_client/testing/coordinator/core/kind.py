@@ -65,7 +65,7 @@ def timeless(message: type[MessageT], handle: Reader[MessageT]) -> Route:
     return Route(message, answer)
 
 
-class Commit(msgspec.Struct, frozen=True):
+class CommitAttempt(msgspec.Struct, frozen=True):
     """The fields of a commit of offsets that decide whether its sender may commit.
 
     Args:
@@ -184,7 +184,7 @@ class GroupKind(ABC, Generic[GroupT]):
         del group
         return None
 
-    def check_commit(self, group: GroupT, commit: Commit, *, now_ms: int) -> Sequence[SoftChange]:
+    def check_commit(self, group: GroupT, commit: CommitAttempt, *, now_ms: int) -> Sequence[SoftChange]:
         """Check that the sender may commit; returns the timers that a commit restarts. Only for kinds with offsets.
 
         Raises:

@@ -23,7 +23,7 @@ from kip848_client.wire.messages.group_records import (
 )
 
 
-class CommittedOffset(msgspec.Struct, frozen=True):
+class StoredOffset(msgspec.Struct, frozen=True):
     """One committed offset.
 
     Args:
@@ -47,7 +47,7 @@ class PendingOffset(msgspec.Struct, frozen=True):
         is_superseded: a commit outside of transactions came later, and stays.
     """
 
-    committed: CommittedOffset
+    committed: StoredOffset
     producer_epoch: int
     is_superseded: bool = False
 
@@ -66,14 +66,14 @@ class OffsetExpiry(msgspec.Struct, frozen=True):
     ends_group: bool = False
 
 
-_NONE: Final[Mapping[str, Mapping[int, CommittedOffset]]] = {}
+_NONE: Final[Mapping[str, Mapping[int, StoredOffset]]] = {}
 
 
 class OffsetStore:
     """Group id -> topic name -> partition -> offset. A group or topic without offsets is left out."""
 
     def __init__(self) -> None:
-        self._offsets: dict[str, dict[str, dict[int, CommittedOffset]]] = {}
+        self._offsets: dict[str, dict[str, dict[int, StoredOffset]]] = {}
         # Group id -> topic and partition -> producer id. A group or partition without any is left out.
         self._pending: dict[str, dict[tuple[str, int], dict[int, PendingOffset]]] = {}
         self._of_producers: dict[int, dict[PendingOffsetKey, None]] = {}
@@ -111,18 +111,18 @@ class OffsetStore:
             for key in self._of_producers.get(producer_id, ())
         )
 
-    def of_group(self, group_id: str) -> Mapping[str, Mapping[int, CommittedOffset]]:
+    def of_group(self, group_id: str) -> Mapping[str, Mapping[int, StoredOffset]]:
         """Topic name -> partition -> offset."""
         return self._offsets.get(group_id, _NONE)
 
-    def get(self, group_id: str, *, topic: str, partition: int) -> CommittedOffset | None:
+    def get(self, group_id: str, *, topic: str, partition: int) -> StoredOffset | None:
         """One offset, or None."""
         return self.of_group(group_id).get(topic, {}).get(partition)
 
     def replay(self, key: OffsetCommitKey, value: OffsetCommitValue | None) -> None:
         """Set or remove one offset."""
         if value is not None:
-            self._offsets.setdefault(key.group, {}).setdefault(key.topic, {})[key.partition] = CommittedOffset(
+            self._offsets.setdefault(key.group, {}).setdefault(key.topic, {})[key.partition] = StoredOffset(
                 offset=value.offset,
                 leader_epoch=value.leader_epoch,
                 metadata=value.metadata,
@@ -147,7 +147,7 @@ class OffsetStore:
         """Set or remove one offset of an open transaction."""
         place = (key.topic, key.partition)
         if value is not None:
-            committed = CommittedOffset(
+            committed = StoredOffset(
                 offset=value.offset,
                 leader_epoch=value.leader_epoch,
                 metadata=value.metadata,
@@ -171,7 +171,7 @@ class OffsetStore:
             self._pending.pop(key.group, None)
 
 
-def offset_record(group_id: str, *, topic: str, partition: int, committed: CommittedOffset) -> GroupRecord:
+def offset_record(group_id: str, *, topic: str, partition: int, committed: StoredOffset) -> GroupRecord:
     """Type 1: a committed offset."""
     return GroupRecord(
         OffsetCommitKey(group=group_id, topic=topic, partition=partition),
@@ -187,7 +187,7 @@ def offset_record(group_id: str, *, topic: str, partition: int, committed: Commi
 
 
 def pending_record(
-    group_id: str, *, topic: str, partition: int, committed: CommittedOffset, producer_id: int, producer_epoch: int
+    group_id: str, *, topic: str, partition: int, committed: StoredOffset, producer_id: int, producer_epoch: int
 ) -> GroupRecord:
     """Type 30848: an offset of an open transaction."""
     return GroupRecord(

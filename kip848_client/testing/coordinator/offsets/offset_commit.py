@@ -14,9 +14,9 @@ from kip848_client.common.model import ZERO_UUID
 from kip848_client.errors import ErrorCode
 from kip848_client.testing.coordinator.core.coordinator_state import CoordinatorState
 from kip848_client.testing.coordinator.core.inputs import ApiRequest, TransactionEnded
-from kip848_client.testing.coordinator.core.kind import Commit, Kinds, kind_with_offsets, route
+from kip848_client.testing.coordinator.core.kind import CommitAttempt, Kinds, kind_with_offsets, route
 from kip848_client.testing.coordinator.core.offset_store import (
-    CommittedOffset,
+    StoredOffset,
     offset_record,
     pending_record,
     pending_tombstone,
@@ -143,7 +143,7 @@ def _commit(
         found is not None and _exists(found, partition) for topic, found in topics for partition in topic.partitions
     ):
         try:
-            commit = Commit(
+            commit = CommitAttempt(
                 member_id=message.member_id,
                 instance_id=message.group_instance_id,
                 epoch=message.generation_id_or_member_epoch,
@@ -188,7 +188,9 @@ def _find_topic(state: CoordinatorState, topic: OffsetCommitRequestTopic, *, by_
     return state.image.by_id.get(topic.topic_id) if by_id else state.image.by_name.get(topic.name)
 
 
-def _check_member(state: CoordinatorState, group_id: str, commit: Commit, *, now_ms: int) -> Sequence[SoftChange]:
+def _check_member(
+    state: CoordinatorState, group_id: str, commit: CommitAttempt, *, now_ms: int
+) -> Sequence[SoftChange]:
     """Raise `Refused` unless the sender may commit; timers that the commit restarts. The group's kind decides.
 
     A group that does not exist or has no members accepts commits without an epoch: from consumers that assign
@@ -205,7 +207,7 @@ def _check_member(state: CoordinatorState, group_id: str, commit: Commit, *, now
     return kind.check_commit(group, commit, now_ms=now_ms)
 
 
-def _check_without_group(state: CoordinatorState, group_id: str, commit: Commit) -> None:
+def _check_without_group(state: CoordinatorState, group_id: str, commit: CommitAttempt) -> None:
     if commit.epoch < 0:
         if not state.has_room_for_group(group_id):
             raise Refused(ErrorCode.POLICY_VIOLATION, f"kip848.groups.max is {state.config.groups_max}.")
@@ -251,7 +253,7 @@ def _commit_partition(
     if _is_metadata_too_long(state, partition):
         return ErrorCode.OFFSET_METADATA_TOO_LARGE
     retention_ms = message.retention_time_ms
-    committed = CommittedOffset(
+    committed = StoredOffset(
         offset=partition.committed_offset,
         leader_epoch=partition.committed_leader_epoch,
         metadata=partition.committed_metadata or "",

@@ -9,7 +9,7 @@ from kip848_client.errors import ErrorCode
 from kip848_client.testing.coordinator.core.coordinator_state import CoordinatorState
 from kip848_client.testing.coordinator.core.inputs import ApiRequest
 from kip848_client.testing.coordinator.core.kind import Kinds, timeless
-from kip848_client.testing.coordinator.core.offset_store import CommittedOffset, offset_tombstone, pending_tombstone
+from kip848_client.testing.coordinator.core.offset_store import StoredOffset, offset_tombstone, pending_tombstone
 from kip848_client.testing.coordinator.core.result import CoordinatorRecord, CoordinatorResult, Reply
 from kip848_client.testing.coordinator.core.result_batch import Batch
 from kip848_client.wire.messages.offset_delete import (
@@ -93,7 +93,7 @@ def expire_offsets(state: CoordinatorState, *, wall_ms: int) -> CoordinatorResul
     return batch.result()
 
 
-def _is_expired(state: CoordinatorState, committed: CommittedOffset, *, since_ms: int | None, wall_ms: int) -> bool:
+def _is_expired(state: CoordinatorState, committed: StoredOffset, *, since_ms: int | None, wall_ms: int) -> bool:
     if committed.expire_timestamp_ms != -1:
         return wall_ms >= committed.expire_timestamp_ms
     base_ms = committed.commit_timestamp_ms if since_ms is None else since_ms

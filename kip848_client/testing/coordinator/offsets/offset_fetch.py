@@ -13,7 +13,7 @@ from kip848_client.errors import ErrorCode
 from kip848_client.testing.coordinator.core.coordinator_state import CoordinatorState
 from kip848_client.testing.coordinator.core.inputs import ApiRequest
 from kip848_client.testing.coordinator.core.kind import Kinds, timeless
-from kip848_client.testing.coordinator.core.offset_store import CommittedOffset
+from kip848_client.testing.coordinator.core.offset_store import StoredOffset
 from kip848_client.testing.coordinator.core.refusal import Refused
 from kip848_client.testing.coordinator.core.result import CoordinatorResult, Reply
 from kip848_client.wire.messages.offset_fetch import (
@@ -30,7 +30,7 @@ from kip848_client.wire.messages.offset_fetch import (
 
 _GROUPS_VERSION = 8
 _TOPIC_IDS_VERSION = 10
-_NO_OFFSET = CommittedOffset(offset=-1)
+_NO_OFFSET = StoredOffset(offset=-1)
 
 
 def handle_offset_fetch(state: CoordinatorState, request: ApiRequest, message: OffsetFetchRequest) -> CoordinatorResult:
@@ -126,7 +126,7 @@ class _GroupFetch(msgspec.Struct, frozen=True):
     """The offsets of one group, in the shape of an answer."""
 
     state: CoordinatorState
-    offsets: Mapping[str, Mapping[int, CommittedOffset]]
+    offsets: Mapping[str, Mapping[int, StoredOffset]]
     by_id: bool
     unstable_group: str | None
     """The group, if partitions should be refused that an open transaction commits an offset of."""
@@ -182,7 +182,7 @@ class _GroupFetch(msgspec.Struct, frozen=True):
 
     @staticmethod
     def _partition(
-        committed: CommittedOffset, *, index: int, topic_id: UUID, error: ErrorCode
+        committed: StoredOffset, *, index: int, topic_id: UUID, error: ErrorCode
     ) -> OffsetFetchResponsePartitions:
         if error:
             committed = _NO_OFFSET

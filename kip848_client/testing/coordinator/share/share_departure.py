@@ -12,7 +12,7 @@ from kip848_client.testing.coordinator.core.timers import TimerKey
 from kip848_client.testing.coordinator.modern.modern_group import GroupState
 from kip848_client.testing.coordinator.share.share_group import (
     ShareGroup,
-    ShareMember,
+    ShareGroupMember,
     member_tombstones,
 )
 from kip848_client.wire.messages import share_group_records as wire
@@ -51,7 +51,7 @@ def unknown_member(group: ShareGroup, member_id: str) -> Refused:
     return Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group.group_id}.")
 
 
-def _remove(state: CoordinatorState, group: ShareGroup, batch: Batch, member: ShareMember, *, reason: str) -> None:
+def _remove(state: CoordinatorState, group: ShareGroup, batch: Batch, member: ShareGroupMember, *, reason: str) -> None:
     """The next heartbeat of another member leads to the new target; without one, the target is current and empty."""
     group_id, epoch = group.group_id, group.group_epoch + 1
     topics = group.subscribed_topics_with(without=member.member_id)

@@ -11,7 +11,7 @@ from kip848_client.testing.coordinator.core.inputs import ApiRequest
 from kip848_client.testing.coordinator.core.list_and_delete import ALL_OPERATIONS
 from kip848_client.testing.coordinator.core.refusal import Refused
 from kip848_client.testing.coordinator.core.result import CoordinatorResult, Reply
-from kip848_client.testing.coordinator.share.share_group import ShareGroup, ShareMember
+from kip848_client.testing.coordinator.share.share_group import ShareGroup, ShareGroupMember
 from kip848_client.wire.messages.share_group_describe import (
     Assignment,
     DescribedGroup,
@@ -51,7 +51,7 @@ def _describe(state: CoordinatorState, group_id: str) -> DescribedGroup:
     )
 
 
-def _member(state: CoordinatorState, member: ShareMember) -> Member:
+def _member(state: CoordinatorState, member: ShareGroupMember) -> Member:
     by_id = state.image.by_id
     return Member(
         member_id=member.member_id,

@@ -30,7 +30,7 @@ _TOMBSTONES: Final = (
 )
 
 
-class ShareMember(msgspec.Struct, frozen=True):
+class ShareGroupMember(msgspec.Struct, frozen=True):
     """One member.
 
     Args:
@@ -82,7 +82,7 @@ class ShareGroup:
         self.target_epoch: int = 1
         self.target_timestamp_ms: int = 0
         """When the target was computed, in ms since 1970; 0 if it is empty because all members have left."""
-        self.members: Final[dict[str, ShareMember]] = {}
+        self.members: Final[dict[str, ShareGroupMember]] = {}
         self.target: Final[dict[str, Partitions]] = {}
         self.partitions: StatePartitions = StatePartitions()
 
@@ -108,7 +108,7 @@ class ShareGroup:
         del topic
         return False
 
-    def subscribed_topics_with(self, updated: ShareMember | None = None, *, without: str = "") -> frozenset[str]:
+    def subscribed_topics_with(self, updated: ShareGroupMember | None = None, *, without: str = "") -> frozenset[str]:
         """Names that members subscribe to, with one member as it will be, or without one."""
         members = {**self.members, **({} if updated is None else {updated.member_id: updated})}
         members.pop(without, None)
@@ -197,8 +197,8 @@ class ShareGroup:
                 raise AssertionError(f"{type(key).__name__} is not a record of a share group")
         return True
 
-    def _member(self, member_id: str) -> ShareMember:
-        return self.members.get(member_id) or ShareMember(member_id)
+    def _member(self, member_id: str) -> ShareGroupMember:
+        return self.members.get(member_id) or ShareGroupMember(member_id)
 
     def _damaged(self, what: str) -> IllegalStateError:
         return IllegalStateError(f"the log of share group {self.group_id!r} is damaged: {what}")

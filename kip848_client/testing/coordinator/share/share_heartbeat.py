@@ -30,7 +30,7 @@ from kip848_client.testing.coordinator.share.share_departure import leave, unkno
 from kip848_client.testing.coordinator.share.share_group import (
     Partitions,
     ShareGroup,
-    ShareMember,
+    ShareGroupMember,
     write_partitions,
 )
 from kip848_client.wire.messages import share_group_records as wire
@@ -169,7 +169,7 @@ class _Heartbeat:
             raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Share group {group_id} not found.")
         return self._state.existing(ShareGroup, group_id)
 
-    def _find_member(self) -> ShareMember:
+    def _find_member(self) -> ShareGroupMember:
         group, message = self._group, self._message
         member = group.members.get(message.member_id)
         size_max = self._state.config.share_max_size
@@ -182,7 +182,7 @@ class _Heartbeat:
             raise unknown_member(group, message.member_id)
         if member is None:
             check_room(self._state, group.group_id)
-            return ShareMember(message.member_id)
+            return ShareGroupMember(message.member_id)
         received = message.member_epoch
         if received not in (JOIN_EPOCH, member.member_epoch, member.previous_member_epoch):
             what, why = (
@@ -201,7 +201,7 @@ class _Heartbeat:
 
     # --- the steps
 
-    def _settle_epoch(self, before: ShareMember, member: ShareMember, topics: frozenset[str]) -> bool:
+    def _settle_epoch(self, before: ShareGroupMember, member: ShareGroupMember, topics: frozenset[str]) -> bool:
         """Move the group epoch on if the subscription, the topics or the partitions that may be assigned changed."""
         state, group, batch = self._state, self._group, self._batch
         if member != before or member.member_id not in group.members:
@@ -255,7 +255,7 @@ class _Heartbeat:
             for topic_id, topic in group.partitions.initialized.items()
         )
 
-    def _settle_target(self, member: ShareMember) -> tuple[int, Partitions]:
+    def _settle_target(self, member: ShareGroupMember) -> tuple[int, Partitions]:
         """The member's target and its epoch; computed anew if the group has moved on, and the interval allows it."""
         group, epoch, wall_ms = self._group, self._group_epoch, self._request.wall_ms
         interval_ms = self._state.group_config(group.group_id).share_assignment_interval_ms
@@ -282,9 +282,9 @@ class _Heartbeat:
         batch.happened("target_assignment_computed", group_epoch=epoch, fields={"assignor": SIMPLE, "members": target})
         return epoch, target[member.member_id]
 
-    def _compute_target(self, member: ShareMember) -> TargetAssignment:
+    def _compute_target(self, member: ShareGroupMember) -> TargetAssignment:
         image, group = self._state.image, self._group
-        members: Mapping[str, ShareMember] = {**group.members, member.member_id: member}
+        members: Mapping[str, ShareGroupMember] = {**group.members, member.member_id: member}
         return assign_shared(
             {member_id: image.ids_of(each.subscribed_topic_names) for member_id, each in members.items()},
             {topic_id: sorted(topic.partitions) for topic_id, topic in group.partitions.initialized.items()},
@@ -293,8 +293,8 @@ class _Heartbeat:
         )
 
     def _reconciled(
-        self, member: ShareMember, target_epoch: int, target: Partitions, *, is_bumped: bool
-    ) -> ShareMember:
+        self, member: ShareGroupMember, target_epoch: int, target: Partitions, *, is_bumped: bool
+    ) -> ShareGroupMember:
         """The member with its target: at once, since partitions are shared."""
         subscribed = frozenset(self._state.image.ids_of(member.subscribed_topic_names))
         wanted = {topic_id: numbers for topic_id, numbers in target.items() if topic_id in subscribed}
@@ -320,7 +320,7 @@ class _Heartbeat:
             )
         return after
 
-    def _note(self, before: ShareMember, member: ShareMember) -> None:
+    def _note(self, before: ShareGroupMember, member: ShareGroupMember) -> None:
         batch, epoch = self._batch, self._group_epoch
         topics = list(member.subscribed_topic_names)
         if before.member_id not in self._group.members:

@@ -36,7 +36,7 @@ from kip848_client.testing.judge.broker.steps import (
     RemoveMembers,
     join,
 )
-from kip848_client.testing.judge.broker.story import DESCRIBING, JOINING, Await, Older, Restart, Step, Story
+from kip848_client.testing.judge.broker.story import DESCRIBING, JOINING, Await, Older, RestartBroker, Step, Story
 
 SHORT_MS: Final = 5_000
 """A rebalance timeout that is let run out. Members choose theirs."""
@@ -325,11 +325,13 @@ def _time_limits() -> Iterator[Story]:
 
 
 def _restarts() -> Iterator[Story]:
-    yield Story(496, (*TWO, LOOK, Restart(), Heartbeat("a"), Heartbeat("b"), LOOK), SETTLED)
+    yield Story(496, (*TWO, LOOK, RestartBroker(), Heartbeat("a"), Heartbeat("b"), LOOK), SETTLED)
     yield Story(
-        497, (join("a"), Commit((("t0", 0, 5),), member="a"), Restart(), Fetch(), Heartbeat("a")), needs=(400, 460)
+        497,
+        (join("a"), Commit((("t0", 0, 5),), member="a"), RestartBroker(), Fetch(), Heartbeat("a")),
+        needs=(400, 460),
     )
-    yield Story(498, (static("s"), away("s"), Restart(), LOOK, static("s2"), LOOK), needs=(400, 441, 442))
+    yield Story(498, (static("s"), away("s"), RestartBroker(), LOOK, static("s2"), LOOK), needs=(400, 441, 442))
 
 
 def _share_groups() -> Iterator[Story]:

@@ -30,7 +30,7 @@ from kip848_client.testing.judge.broker.trial import (
     expectations,
 )
 from kip848_client.testing.judge.rulebook import rulebook
-from kip848_client.testing.judge.verdicts import Outcome, Report, Said, Verdict
+from kip848_client.testing.judge.verdicts import Judgement, Outcome, Said, Verdict
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages import message_pair
 
@@ -76,7 +76,7 @@ def judge_broker(
     restart: Callable[[], None] | None = None,
     expected: Mapping[int, Sequence[Expected]] | None = None,
     patience_ms: int = 5_000,
-) -> Report:
+) -> Judgement:
     """Hold *stories* with the broker at *address*.
 
     Args:
@@ -104,7 +104,7 @@ def judge_broker(
     if left:
         facts["could not be removed"] = ", ".join(left)
     verdicts = tuple(judged(ended))
-    return Report(f"broker at {address}", REFERENCE, verdicts, time.monotonic() - began, facts)
+    return Judgement(f"broker at {address}", REFERENCE, verdicts, time.monotonic() - began, facts)
 
 
 def _hold(

@@ -44,11 +44,11 @@ class Await(msgspec.Struct, frozen=True):
     beats: tuple[Heartbeat, ...] = ()
 
 
-class Restart(msgspec.Struct, frozen=True):
+class RestartBroker(msgspec.Struct, frozen=True):
     """The broker is restarted here."""
 
 
-Step: TypeAlias = Request | ChangeTopic | Await | Restart
+Step: TypeAlias = Request | ChangeTopic | Await | RestartBroker
 
 
 class Older(msgspec.Struct, frozen=True):
@@ -112,12 +112,12 @@ class Story(msgspec.Struct, frozen=True):
     @property
     def restarts(self) -> bool:
         """Whether the broker is restarted in it."""
-        return any(isinstance(step, Restart) for step in self.steps)
+        return any(isinstance(step, RestartBroker) for step in self.steps)
 
     def requests(self) -> Iterator[Request]:
         """Every request that it makes."""
         for step in self.steps:
             if isinstance(step, Await):
                 yield step.step
-            elif not isinstance(step, ChangeTopic | Restart):
+            elif not isinstance(step, ChangeTopic | RestartBroker):
                 yield step

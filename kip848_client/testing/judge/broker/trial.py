@@ -22,7 +22,7 @@ from kip848_client.testing.judge.broker.messages import Json
 from kip848_client.testing.judge.broker.share_steps import ShareFetch, ShareHeartbeat
 from kip848_client.testing.judge.broker.side import Shared, Side, rows
 from kip848_client.testing.judge.broker.steps import Ask, ChangeTopic, Commit, Heartbeat, line
-from kip848_client.testing.judge.broker.story import DESCRIBING, Await, Request, Restart, Story
+from kip848_client.testing.judge.broker.story import DESCRIBING, Await, Request, RestartBroker, Story
 from kip848_client.testing.judge.verdicts import BROKER, Said
 from kip848_client.testing.judge.wording import Wording
 from kip848_client.wire.api_keys import ApiKey
@@ -104,7 +104,7 @@ def expectations(story: Story, pace: Timing) -> list[Expected]:
 
 def _expected(step: object, side: Side, broker: EmbeddedBroker, pace: Timing, story: Story) -> Expected:
     match step:
-        case Restart():
+        case RestartBroker():
             return Expected({})
         case ChangeTopic():
             return Expected(step.perform(side))
@@ -244,7 +244,7 @@ class StoryTrial:
             step, expected = self.story.steps[self._at], self._expected[self._at]
             self._at += 1
             match step:
-                case Restart():
+                case RestartBroker():
                     self.exchange.append(Said(BROKER, BROKER, "is restarted"))
                     return None
                 case Ask(api="consumer_group_describe") if not self._describes:

@@ -19,7 +19,7 @@ from kip848_client.testing.judge.client.findings import BrokenRule
 from kip848_client.testing.judge.client.referee import JUDGED, Referee
 from kip848_client.testing.judge.client.scenarios import COMPANION, SCENARIOS, Stage
 from kip848_client.testing.judge.rulebook import rulebook
-from kip848_client.testing.judge.verdicts import Outcome, Report, Verdict
+from kip848_client.testing.judge.verdicts import Judgement, Outcome, Verdict
 from kip848_client.wire.schema import Request, Response
 
 
@@ -99,7 +99,7 @@ class ClientJudge:
             SCENARIOS[name](stage)
             self.check()
 
-    def report(self, *, subject: str = "the client", facts: dict[str, str] | None = None) -> Report:
+    def report(self, *, subject: str = "the client", facts: dict[str, str] | None = None) -> Judgement:
         """A verdict for each rule that is judged; one that never came up cannot be tried."""
         self._raise_failure()
         findings = self._referee.findings
@@ -116,7 +116,7 @@ class ClientJudge:
                 verdicts.append(Verdict(rule, Outcome.HOLDS, notes=notes))
             elif number in untried:
                 verdicts.append(Verdict(rule, Outcome.CANNOT_BE_TRIED, why=JUDGED[number]))
-        return Report(
+        return Judgement(
             subject=subject,
             reference="the rules of docs/protocol.md that a client shows on the wire",
             verdicts=tuple(verdicts),

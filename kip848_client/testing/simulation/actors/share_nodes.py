@@ -20,7 +20,7 @@ from kip848_client.testing.share_partitions.settings import ShareSettings
 from kip848_client.testing.share_partitions.share_partition import (
     AcknowledgementBatch,
     AcquiredRecords,
-    OffsetRange,
+    BatchOffsets,
 )
 from kip848_client.testing.share_partitions.share_sessions import FINAL_EPOCH, ReadPartition, ShareSessions
 from kip848_client.testing.simulation.actors.shared_partition import SharedPartition
@@ -376,7 +376,7 @@ def has_record(offset: int) -> bool:
     return offset % _COMPACTED != 0
 
 
-def _bytes_of(log: list[OffsetRange], acquired: list[AcquiredRecords]) -> bytes:
+def _bytes_of(log: list[BatchOffsets], acquired: list[AcquiredRecords]) -> bytes:
     if not acquired:
         return b""
     first, last = acquired[0].first_offset, acquired[-1].last_offset

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from kip848_client.common.acknowledge_type import AcknowledgeType
 from kip848_client.errors import BrokerError, ErrorCode
 from kip848_client.testing.share_partitions.settings import ShareSettings
 from kip848_client.testing.share_partitions.share_partition import (
     AcknowledgementBatch,
-    AcknowledgeType,
     AcquiredRecords,
+    BatchOffsets,
     Change,
-    OffsetRange,
     RecordState,
     SharePartition,
 )
@@ -118,7 +118,7 @@ class SharedPartition:
         self._settings: Final = settings
         self._kept: Final[list[tuple[bytes, bytes | None]]] = []
         self._states = ShareStates(updates_per_snapshot=_UPDATES_PER_SNAPSHOT)
-        self.log: Final[list[OffsetRange]] = []
+        self.log: Final[list[BatchOffsets]] = []
         """Batches of jobs."""
         self._log_start = 0
         self._timer: Timer | None = None
@@ -140,7 +140,7 @@ class SharedPartition:
 
     def produce(self) -> None:
         """Write a batch of jobs."""
-        self.log.append(OffsetRange(self.end_offset, self.end_offset + self._rng.randint(0, 9)))
+        self.log.append(BatchOffsets(self.end_offset, self.end_offset + self._rng.randint(0, 9)))
 
     def delete(self) -> None:
         """Retention deletes the first batch."""

@@ -14,13 +14,10 @@ import uuid
 from collections.abc import Callable
 from typing import Final
 
+from kip848_client.common.acknowledge_type import AcknowledgeType
 from kip848_client.errors import BrokerError, ErrorCode
 from kip848_client.testing.share_partitions.settings import ShareSettings
-from kip848_client.testing.share_partitions.share_partition import (
-    AcknowledgementBatch,
-    AcknowledgeType,
-    AcquiredRecords,
-)
+from kip848_client.testing.share_partitions.share_partition import AcknowledgementBatch, AcquiredRecords
 from kip848_client.testing.share_partitions.share_sessions import (
     FINAL_EPOCH,
     OPENING_EPOCH,

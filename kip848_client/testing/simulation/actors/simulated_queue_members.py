@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, Final, assert_never
 
+from kip848_client.common.acknowledge_type import AcknowledgeType
 from kip848_client.common.model import Subscription
 from kip848_client.errors import BrokerError
 from kip848_client.member.core.assignment import IdPartition
@@ -38,13 +39,12 @@ from kip848_client.member.core.failures import failure_error
 from kip848_client.member.core.settings import MemberConfig
 from kip848_client.member.share.held_records import AcquiredRecord
 from kip848_client.member.share.share_events import (
-    AcknowledgeType,
+    AcknowledgementOutcome,
     CommitEnded,
     FindLeaders,
     Leader,
     LeaderRefuses,
     LocksLost,
-    Outcome,
     ReaderClosed,
     ReaderEffect,
     ReaderFailed,
@@ -461,7 +461,7 @@ class ShareProcess:
                 self._ask_leader(effect)
             case FindLeaders(topic_ids):
                 self._find(topic_ids)
-            case Outcome():
+            case AcknowledgementOutcome():
                 self._outcome(effect)
             case CommitEnded(commit_id, _, timed_out):
                 self._commits.pop(commit_id, None)
@@ -695,7 +695,7 @@ class ShareProcess:
                 f"{held.delivery_count}) for {held.lock_until_ms - self.now_ms} ms more; {holder or 'nobody'} has it",
             )
 
-    def _outcome(self, outcome: Outcome) -> None:
+    def _outcome(self, outcome: AcknowledgementOutcome) -> None:
         """Q6: each word has one outcome, and it is true."""
         nodes, of = self._fleet.nodes, outcome.partition
         partition = nodes.partitions.get(of)

@@ -26,11 +26,11 @@ from kip848_client.testing.simulation.checkers.transactions import TransactionLe
 from kip848_client.testing.simulation.virtual.scenario import Scenario
 from kip848_client.testing.simulation.virtual.scheduler import Scheduler
 from kip848_client.testing.simulation.virtual.violation import fail
-from kip848_client.testing.transactions.coordinator import Outcome, TransactionCoordinator
+from kip848_client.testing.transactions.coordinator import TransactionAnswer, TransactionCoordinator
 from kip848_client.testing.transactions.records import record_of, transaction_of
 from kip848_client.testing.transactions.transaction import (
     GROUP_OFFSETS_TOPIC,
-    Transaction,
+    TransactionMetadata,
     TransactionPartition,
     offsets_partition,
 )
@@ -71,10 +71,10 @@ _FENCED: Final = frozenset(
     }
 )
 
-Answer = Callable[[Outcome], None]
+Answer = Callable[[TransactionAnswer], None]
 Ask = Callable[[Answer], None]
 """Handles a request at the broker; answers at most once."""
-Question = Callable[[TransactionCoordinator, int], Outcome]
+Question = Callable[[TransactionCoordinator, int], TransactionAnswer]
 """A request to the coordinator, at a time in ms."""
 
 
@@ -194,17 +194,17 @@ class SimulatedTransactionHost:
     def ask(self, question: Question, answer: Answer) -> None:
         """Decide, keep, replay, answer; write an end afterwards, as Kafka does."""
         if not self.alive:
-            answer(Outcome(ErrorCode.NOT_COORDINATOR))
+            answer(TransactionAnswer(ErrorCode.NOT_COORDINATOR))
             return
         outcome = question(self.coordinator, self._scheduler.wall_ms)
         if all(self._keep(change) for change in outcome.changes):
             answer(outcome)
         elif self is not self._service.host:
-            answer(Outcome(ErrorCode.NOT_COORDINATOR))
+            answer(TransactionAnswer(ErrorCode.NOT_COORDINATOR))
 
     def admit(self, life: Life, partition: TransactionPartition) -> ErrorCode:
         """Whether a producer may write to a partition, or offsets: a call inside the process, as in the broker."""
-        found: list[Outcome] = []
+        found: list[TransactionAnswer] = []
         if life.moves_epoch:
             self.ask(
                 lambda coordinator, now_ms: coordinator.add_partitions(
@@ -222,7 +222,7 @@ class SimulatedTransactionHost:
             return ErrorCode.NOT_COORDINATOR
         return self.coordinator.verify(life.name, producer_id=life.producer_id, epoch=life.epoch, partition=partition)
 
-    def _keep(self, transaction: Transaction) -> bool:
+    def _keep(self, transaction: TransactionMetadata) -> bool:
         """Append a new state and replay it; returns False if this coordinator died, or is no longer the present one."""
         service, scenario = self._service, self._service.scenario
         if service.host is not self:  # another node leads the log
@@ -246,7 +246,7 @@ class SimulatedTransactionHost:
         self.die()
         self._scheduler.call_in(self._service.rng.randint(50, 1_500), self._service.restart)
 
-    def _write_end(self, transaction: Transaction) -> None:
+    def _write_end(self, transaction: TransactionMetadata) -> None:
         """Write a marker to each partition, each after a delay; then record that the transaction is complete."""
         left = set(transaction.partitions)
 
@@ -264,12 +264,12 @@ class SimulatedTransactionHost:
         if not left:
             self._complete(transaction)
 
-    def _complete(self, transaction: Transaction) -> None:
+    def _complete(self, transaction: TransactionMetadata) -> None:
         completed = self.coordinator.completed(transaction.transactional_id, now_ms=self._scheduler.wall_ms)
         for change in completed.changes:
             self._keep(change)
 
-    def _write_marker(self, transaction: Transaction, place: TransactionPartition) -> None:
+    def _write_marker(self, transaction: TransactionMetadata, place: TransactionPartition) -> None:
         service = self._service
         if place[0] == GROUP_OFFSETS_TOPIC:
             service.decide(TransactionEnded(transaction.producer_id, transaction.commits))
@@ -329,7 +329,7 @@ class Life:
             self._initialised,
         )
 
-    def _initialised(self, outcome: Outcome) -> None:
+    def _initialised(self, outcome: TransactionAnswer) -> None:
         self.producer_id, self.epoch = outcome.producer_id, outcome.epoch
         self._service.ledger.initialised(self)
         self._begin()
@@ -358,7 +358,7 @@ class Life:
             then()
             return
 
-        def added(_: Outcome) -> None:
+        def added(_: TransactionAnswer) -> None:
             self._added.add(partition)
             then()
 
@@ -397,9 +397,9 @@ class Life:
                         service.ledger.written(self, partition, value, offset=prepared.base_offset)
             except BrokerError as refused:
                 error = ErrorCode(refused.code)
-            answer(Outcome(error))
+            answer(TransactionAnswer(error))
 
-        def written(_: Outcome) -> None:
+        def written(_: TransactionAnswer) -> None:
             self._sequences[partition] = sequence + 1
             self.acknowledged.append(value)
             then()
@@ -415,14 +415,14 @@ class Life:
                 error = ErrorCode(self._service.commit_offset(self.name, self, offset))
                 if not error:
                     self._service.ledger.offset_written(self, offset)
-            answer(Outcome(error))
+            answer(TransactionAnswer(error))
 
         self._ask(commit, lambda _: then())
 
     def _end(self, *, commit: bool) -> None:
         """Commit or abort. A commit is refused if the coordinator aborted before; then the producer aborts, too."""
 
-        def ended(outcome: Outcome) -> None:
+        def ended(outcome: TransactionAnswer) -> None:
             if commit:
                 self._service.ledger.told_committed(self)
             if self.moves_epoch:
@@ -479,7 +479,7 @@ class Life:
         service, scheduler = self._service, self._scheduler
         done = False
 
-        def answered(outcome: Outcome) -> None:
+        def answered(outcome: TransactionAnswer) -> None:
             nonlocal done
             if done or not self.alive or outcome.error in _LATER:
                 return  # the request is sent again when its time-out has passed
@@ -493,7 +493,7 @@ class Life:
             else:
                 self._later(lambda: then(outcome))
 
-        def answer(outcome: Outcome) -> None:
+        def answer(outcome: TransactionAnswer) -> None:
             if not service.dies(service.scenario.faults.loss):
                 scheduler.call_in(service.delay_ms(), lambda: answered(outcome))
 

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, Protocol
 from kip848_client.testing.partitions.partition_log import PartitionLog
 from kip848_client.testing.simulation.virtual.violation import fail
 from kip848_client.testing.transactions.coordinator import TransactionCoordinator
-from kip848_client.testing.transactions.transaction import Transaction, TransactionPartition, TransactionState
+from kip848_client.testing.transactions.transaction import TransactionMetadata, TransactionPartition, TransactionState
 from kip848_client.wire.record_batch import parse_batch_header, records_of
 
 
@@ -66,7 +66,7 @@ class TransactionLedger:
         """Transaction -> whether it was decided that it commits."""
         self._decided: Final[dict[str, int]] = {}
         """Transactional id -> how many of its transactions were decided."""
-        self._states: Final[dict[str, Transaction]] = {}
+        self._states: Final[dict[str, TransactionMetadata]] = {}
         self._initialised: Final[dict[str, tuple[int, int]]] = {}
         self._open: Final[dict[TransactionPartition, dict[int, tuple[_Written, int]]]] = {}
         """Partition -> producer id -> the transaction that has records there and no marker yet, and where it begins."""
@@ -87,7 +87,7 @@ class TransactionLedger:
 
     # --- told by the brokers
 
-    def decided(self, transaction: Transaction) -> None:
+    def decided(self, transaction: TransactionMetadata) -> None:
         """A new state of a transactional id is durable. X3: its epoch does not fall."""
         name = transaction.transactional_id
         before = self._states.get(name)
@@ -113,12 +113,12 @@ class TransactionLedger:
         self._pending[life.name] = offset
         self._check_offsets(life.name)
 
-    def marked(self, transaction: Transaction, partition: TransactionPartition) -> None:
+    def marked(self, transaction: TransactionMetadata, partition: TransactionPartition) -> None:
         """The end of a transaction is in a partition."""
         self._open.get(partition, {}).pop(transaction.producer_id, None)
         self._check_log(partition)
 
-    def offsets_ended(self, transaction: Transaction) -> None:
+    def offsets_ended(self, transaction: TransactionMetadata) -> None:
         """The end of a transaction is in the offsets of its group."""
         name = transaction.transactional_id
         offset = self._pending.pop(name, None)

@@ -33,7 +33,7 @@ from kip848_client.testing.share_partitions.settings import ShareSettings
 from kip848_client.testing.share_partitions.share_partition import (
     AcknowledgementBatch,
     Change,
-    DeadLetters,
+    DeadLetterBatch,
     InFlightRecords,
     SharePartition,
 )
@@ -92,7 +92,7 @@ class LivePartition(msgspec.Struct, eq=False):
             waiter()
 
 
-class ShareHost:
+class SharePartitionManager:
     """All share partitions of a broker, and what is kept of them.
 
     Args:
@@ -404,7 +404,7 @@ class ShareHost:
             self._drop(live.key)
         live.wake()
 
-    def _bury(self, live: LivePartition, dead_letters: Iterable[DeadLetters]) -> None:
+    def _bury(self, live: LivePartition, dead_letters: Iterable[DeadLetterBatch]) -> None:
         """Write records to the dead-letter topic; they are archived even if it does not take them."""
         settings = self.settings_of(live.key.group_id)
         for dead in dead_letters:
