@@ -6,7 +6,6 @@ checks single values.
 
 from kip848_client.config.consumer import (
     CLASSIC_KEYS,
-    BootstrapServer,
     ConsumerConfig,
     merge_settings,
     nearest_key,
@@ -17,7 +16,6 @@ from kip848_client.config.reader import ConfigValue
 
 __all__ = [
     "CLASSIC_KEYS",
-    "BootstrapServer",
     "ConfigValue",
     "ConsumerConfig",
     "merge_settings",

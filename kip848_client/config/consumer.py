@@ -19,6 +19,7 @@ from typing import ClassVar, Final
 
 import msgspec
 
+from kip848_client.common.addresses import BootstrapServer, parse_bootstrap
 from kip848_client.common.model import Confidential, SecuritySettings
 from kip848_client.config.assignors import (
     OWN_ASSIGNOR_KEYS,
@@ -33,13 +34,6 @@ from kip848_client.config.reset import read_reset
 from kip848_client.config.security import OWN_SECURITY_KEYS, read_security, security_protocol
 from kip848_client.config.slots import OWN_SLOT_KEYS, SlotSettings, read_slots
 from kip848_client.errors import ConfigError
-
-
-class BootstrapServer(msgspec.Struct, frozen=True):
-    """One entry of bootstrap.servers."""
-
-    host: str
-    port: int
 
 
 class ConsumerConfig(Confidential, frozen=True):
@@ -212,7 +206,7 @@ def parse_consumer_config(conf: Mapping[str, ConfigValue]) -> ConsumerConfig:
     addresses = reader.text("bootstrap.servers", advice="give host:port of a broker")
     if isinstance(reader.conf.get("bootstrap.servers"), str):
         with reader.at_once():
-            servers = _parse_bootstrap(addresses, protocol=protocol)
+            servers = parse_bootstrap(addresses, protocol=protocol)
     with reader.at_once():
         security, secured = read_security(reader, hosts=[server.host for server in servers])
     group_id = reader.text("group.id", advice="name the group that this consumer belongs to")
@@ -423,7 +417,7 @@ def _data_plane(
     data_plane.setdefault("reconnect.backoff.ms", 20)
     data_plane.update(
         {
-            "bootstrap.servers": ",".join(_host_port(server) for server in servers),
+            "bootstrap.servers": ",".join(map(str, servers)),
             "group.id": group_id,
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
@@ -432,41 +426,3 @@ def _data_plane(
         }
     )
     return data_plane
-
-
-def _host_port(server: BootstrapServer) -> str:
-    host = f"[{server.host}]" if ":" in server.host else server.host
-    return f"{host}:{server.port}"
-
-
-def _parse_bootstrap(text: str, *, protocol: str) -> tuple[BootstrapServer, ...]:
-    servers = []
-    for entry in text.split(","):
-        address = entry.strip()
-        if not address:
-            continue
-        scheme, separator, rest = address.partition("://")
-        if separator:
-            if scheme.lower() != protocol:
-                raise ConfigError(
-                    f"bootstrap.servers entry {address!r} does not fit security.protocol={protocol}; write {rest}"
-                )
-            address = rest
-        if address.startswith("["):
-            host, bracket, port_text = address[1:].partition("]")
-            port_text = port_text.removeprefix(":") if bracket else "?"
-        elif address.count(":") <= 1:
-            host, _, port_text = address.partition(":")
-        else:
-            raise ConfigError(
-                f"bootstrap.servers entry {entry.strip()!r} is not host:port; separate several with commas, and write "
-                "an IPv6 address as [address]:port"
-            )
-        port_text = port_text or "9092"
-        port = int(port_text) if port_text.isascii() and port_text.isdecimal() and len(port_text) <= 5 else 0
-        if not host or not 0 < port < 65536:
-            raise ConfigError(f"bootstrap.servers entry {entry.strip()!r} is not host:port with a port of 1 to 65535")
-        servers.append(BootstrapServer(host, port))
-    if not servers:
-        raise ConfigError("bootstrap.servers is blank; give host:port, separated by commas")
-    return tuple(servers)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from kip848_client.common.addresses import host_in, is_loopback
 from kip848_client.common.model import SaslSettings, SecuritySettings, TlsSettings
 from kip848_client.config.keys import TOKEN_KEYS
 from kip848_client.config.reader import ConfigReader, ConfigValue
@@ -133,7 +134,7 @@ def for_librdkafka(conf: Mapping[str, ConfigValue]) -> dict[str, ConfigValue]:
     servers = str(conf.get("bootstrap.servers", "")).split(",")
     secured: dict[str, ConfigValue] = {}
     with reader.at_once():
-        security, secured = read_security(reader, hosts=[_host(server.strip()) for server in servers])
+        security, secured = read_security(reader, hosts=[host_in(server.strip()) for server in servers])
     reader.check()
     if security.sasl is not None and security.sasl.token is not None:
         security.sasl.token()  # librdkafka would wait ten seconds for it, and then not say why there is none
@@ -292,26 +293,9 @@ def _refuse_remote(sasl: SaslSettings, hosts: Iterable[str]) -> None:
         )
 
 
-def _host(server: str) -> str:
-    """The host of ``host:port``, ``[address]:port`` or ``host``; librdkafka reads the rest itself."""
-    _, _, address = server.rpartition("://")
-    host, colon, port = address.rpartition(":")
-    return (host if colon and port.isdecimal() else address).strip("[]")
-
-
 def _is_utf8(text: str) -> bool:
     try:
         text.encode()
     except UnicodeEncodeError:
         return False
     return True
-
-
-def is_loopback(host: str) -> bool:
-    """Whether *host* is certainly this machine; other names may resolve to anything."""
-    import ipaddress  # here: only open secrets need it
-
-    try:
-        return host.lower() == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

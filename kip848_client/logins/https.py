@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Final
 
+from kip848_client.common.addresses import in_url
 from kip848_client.common.model import Confidential
 from kip848_client.common.version import __version__
 from kip848_client.errors import AuthenticationError, ConfigError, ConnectionLostError, Kip848Error
@@ -165,8 +166,7 @@ def shown_url(url: str) -> str:
         host, port = parts.hostname or "", parts.port
     except ValueError:
         return "an address that cannot be read"
-    host = f"[{host}]" if ":" in host else host
-    return plain(f"{parts.scheme}://{host}{'' if port is None else f':{port}'}{parts.path}")
+    return plain(f"{parts.scheme}://{in_url(host)}{'' if port is None else f':{port}'}{parts.path}")
 
 
 def _opener(settings: HttpsSettings) -> urllib.request.OpenerDirector:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import anyio.abc
 
+from kip848_client.common.addresses import is_loopback
 from kip848_client.common.logs import LogEvent, log_event
 from kip848_client.common.model import TlsSettings
 from kip848_client.config import ConsumerConfig
-from kip848_client.config.security import ALLOW_UNENCRYPTED, is_loopback
+from kip848_client.config.security import ALLOW_UNENCRYPTED
 from kip848_client.errors import AuthenticationError, IllegalStateError
 from kip848_client.network.request_sender import BrokerConnection
 from kip848_client.wire.connection import connect

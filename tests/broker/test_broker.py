@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from kip848_client import EmbeddedBroker
 from kip848_client.errors import (
     BrokerError,
     ConfigError,
@@ -23,6 +22,7 @@ from kip848_client.errors import (
     RequestTimeoutError,
 )
 from kip848_client.journal import JournalEvent, MemoryJournal
+from kip848_client.testing import EmbeddedBroker, Listener
 from kip848_client.testing.broker.net.loop_thread import LoopThread
 from kip848_client.testing.judge.broker.connection import RawConnection
 from kip848_client.wire.messages.metadata import MetadataRequest, MetadataResponse
@@ -105,15 +105,16 @@ def test_a_taken_port_is_a_configuration_error() -> None:
 def test_a_host_that_others_can_reach_is_refused(host: str) -> None:
     """The broker has no authentication: it must not be open to a network by accident."""
     with pytest.raises(ConfigError, match="is not loopback"):
-        EmbeddedBroker(host=host)
+        EmbeddedBroker(listeners=[Listener(host)])
     with pytest.raises(ConfigError, match="needs authentication"):
-        EmbeddedBroker(host=host, allow_remote=True)
+        EmbeddedBroker(listeners=[Listener(host)], allow_remote=True)
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"host": "example.org"}, "not an IP address"),
+        ({"listeners": [Listener("example.org")]}, "not an IP address"),
+        ({"listeners": [Listener()], "port": 9092}, "give each Listener its port"),
         ({"port": 65536}, "between 0 and 65535"),
         ({"node_id": -1}, "negative"),
         ({"config": {"no.such.property": "1"}}, "not known"),

@@ -17,7 +17,8 @@ import pytest
 
 from kip848_client import EmbeddedBroker
 from kip848_client.cli import main
-from kip848_client.cli.shared.options import parse_address, parse_topics
+from kip848_client.cli.shared.options import parse_topics
+from kip848_client.common.addresses import parse_listen_address
 from kip848_client.errors import ConfigError
 from kip848_client.journal import read_journal
 from kip848_client.testing.commands.broker import write_whole
@@ -180,7 +181,7 @@ def test_an_unknown_command_is_a_usage_error(capsys: pytest.CaptureFixture[str])
 )
 def test_addresses_are_read(text: str, expected: tuple[str, int]) -> None:
     """IPv6 addresses hold colons themselves, and only the last colon separates the port."""
-    assert parse_address(text) == expected
+    assert parse_listen_address(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -193,7 +194,7 @@ def test_addresses_are_read(text: str, expected: tuple[str, int]) -> None:
 def test_a_wrong_address_is_refused(text: str) -> None:
     """The message quotes the address, so that the user sees what is wrong with it."""
     with pytest.raises(ConfigError, match="is not HOST:PORT"):
-        parse_address(text)
+        parse_listen_address(text)
 
 
 @pytest.mark.parametrize("texts", [["orders:0"], ["orders:many"], ["orders:1", "orders:2"], ["orders:-1"]])

@@ -12,8 +12,8 @@ from kip848_client.testing.commands.broker import parse_listener
 
 def test_clients_are_told_the_addresses_of_the_listener_that_they_came_to() -> None:
     """In a compose file, containers reach the broker by its name, and the host by a published port."""
-    inside = Listener("127.0.0.1", advertised_host="localhost")
-    with EmbeddedBroker({"orders": 4}, nodes=2, listeners=[inside]) as broker:
+    inside, outside = Listener(), Listener(advertised_host="localhost")
+    with EmbeddedBroker({"orders": 4}, nodes=2, listeners=[inside, outside]) as broker:
         ports = broker.nodes[1].port, broker.nodes[2].port
         assert _told(broker.bootstrap_servers) == {("127.0.0.1", port) for port in ports}
         assert _told(f"localhost:{_port_of(broker, 1)}") == {
@@ -27,15 +27,17 @@ def test_clients_are_told_the_addresses_of_the_listener_that_they_came_to() -> N
 
 def test_the_published_port_is_told_where_it_differs() -> None:
     """``docker run -p 19092:9092``: clients of the host connect to 19092."""
-    with EmbeddedBroker(advertised_host="kafka", advertised_port=19092) as broker:
+    with EmbeddedBroker(listeners=[Listener(advertised_host="kafka", advertised_port=19092)]) as broker:
         assert broker.bootstrap_servers == "kafka:19092"
         assert _told(f"127.0.0.1:{broker.port}") == {("kafka", 19092)}
     assert parse_listener("0.0.0.0:9092=localhost:19092") == Listener("0.0.0.0", 9092, "localhost", 19092)
+    with pytest.raises(ConfigError, match="the advertised address ':19092' is not host:port"):
+        parse_listener("0.0.0.0:9092=:19092")
 
 
 def test_the_free_port_of_a_further_listener_can_be_learned_and_is_kept() -> None:
     """A port that no client can know of serves none; and after a restart it would be another one, or refused."""
-    broker = EmbeddedBroker(listeners=[Listener("127.0.0.1", advertised_host="localhost")])
+    broker = EmbeddedBroker(listeners=[Listener(), Listener(advertised_host="localhost")])
     with pytest.raises(IllegalStateError, match=r"call that first"):
         _ = broker.bootstrap_servers
     with broker:

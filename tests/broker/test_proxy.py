@@ -236,7 +236,7 @@ def test_a_stopped_proxy_leaves_nothing(broker: EmbeddedBroker) -> None:
         _ = proxy.bootstrap_servers
 
 
-@pytest.mark.parametrize("address", ["", "localhost", "localhost:", ":9092", "localhost:x", "localhost:70000"])
+@pytest.mark.parametrize("address", ["", ":9092", "localhost:x", "localhost:70000"])
 def test_an_address_that_is_none_is_refused(address: str) -> None:
     """A wrong address fails in the line that has it, and not when the first client connects."""
     with pytest.raises(ConfigError, match="host:port"):

@@ -9,9 +9,9 @@ from typing import Final
 import pytest
 
 from kip848_client.assignors.library import Weighted
+from kip848_client.common.addresses import BootstrapServer
 from kip848_client.config import (
     CLASSIC_KEYS,
-    BootstrapServer,
     ConfigValue,
     ConsumerConfig,
     merge_settings,

@@ -110,7 +110,7 @@ def test_the_command_judges_some_rules(capsys: pytest.CaptureFixture[str]) -> No
     ("options", "message"),
     [
         (["--bootstrap", "127.0.0.1:1"], "no broker answers at 127.0.0.1:1"),
-        (["--bootstrap", "localhost"], "is not HOST:PORT"),
+        (["--bootstrap", ":9092"], "bootstrap.servers entry ':9092' is not host:port"),
         (["--bootstrap", "127.0.0.1:1", "--rule", "R57"], "is no rule that is tried"),
         (["--bootstrap", "127.0.0.1:1", "-X", "security.protocol=SSL"], "give a listener without encryption"),
     ],

@@ -9,9 +9,9 @@ from typing import Final
 import pytest
 from confluent_kafka import Producer
 
-from kip848_client import Consumer, EmbeddedBroker
+from kip848_client import Consumer
 from kip848_client.errors import AuthenticationError, ConfigError, ErrorCode
-from kip848_client.testing import BrokerSasl, ManualClock, unsecured_token
+from kip848_client.testing import BrokerSasl, EmbeddedBroker, Listener, ManualClock, unsecured_token
 from kip848_client.testing.judge.broker.connection import RawConnection
 from kip848_client.wire.messages.metadata import MetadataRequest
 from kip848_client.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
@@ -185,7 +185,9 @@ def test_a_function_of_the_test_judges_tokens() -> None:
 def test_tokens_that_prove_nothing_are_for_this_machine_only() -> None:
     """Anyone in the network can make an unsecured token, and read one that is not encrypted."""
     with pytest.raises(ConfigError, match="validate_token"):
-        EmbeddedBroker(host="0.0.0.0", allow_remote=True, advertised_host="x", sasl=BrokerSasl(mechanisms=BEARER))
+        EmbeddedBroker(
+            listeners=[Listener("0.0.0.0", advertised_host="x")], allow_remote=True, sasl=BrokerSasl(mechanisms=BEARER)
+        )
     sasl = BrokerSasl(mechanisms=BEARER, validate_token=lambda _: ("ann", 0.0))
     with pytest.raises(ConfigError, match="add TLS"):
-        EmbeddedBroker(host="0.0.0.0", allow_remote=True, advertised_host="x", sasl=sasl)
+        EmbeddedBroker(listeners=[Listener("0.0.0.0", advertised_host="x")], allow_remote=True, sasl=sasl)

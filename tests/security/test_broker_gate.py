@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kip848_client import EmbeddedBroker
 from kip848_client.common.clock import ManualClock
 from kip848_client.errors import ConfigError, ErrorCode
-from kip848_client.testing import BrokerSasl, BrokerTls
+from kip848_client.testing import BrokerSasl, BrokerTls, EmbeddedBroker, Listener
 from kip848_client.testing.judge.broker.connection import RawConnection
 from kip848_client.wire.codec import frame
 from kip848_client.wire.messages.api_versions import ApiVersionsRequest
@@ -366,13 +365,14 @@ def test_others_are_served_only_with_authentication(
     mechanisms = given.pop("sasl", None)
     sasl = BrokerSasl(USERS, mechanisms) if isinstance(mechanisms, tuple) else None
     with pytest.raises(ConfigError, match=told):
-        EmbeddedBroker(host=ANYWHERE, tls=tls, sasl=sasl, **given)  # type: ignore[arg-type]
+        EmbeddedBroker(listeners=[Listener(ANYWHERE)], tls=tls, sasl=sasl, **given)  # type: ignore[arg-type]
 
 
 def test_a_broker_for_others_tells_clients_its_advertised_host() -> None:
     """0.0.0.0 is not an address that clients can connect to."""
     sasl = BrokerSasl(USERS)
-    with EmbeddedBroker(host=ANYWHERE, allow_remote=True, advertised_host="127.0.0.1", sasl=sasl) as broker:
+    listener = Listener(ANYWHERE, advertised_host="127.0.0.1")
+    with EmbeddedBroker(listeners=[listener], allow_remote=True, sasl=sasl) as broker:
         assert broker.bootstrap_servers == f"127.0.0.1:{broker.port}"
         with RawConnection(broker.bootstrap_servers) as connection:
             log_in(connection, mechanism="SCRAM-SHA-256")

@@ -10,7 +10,6 @@ from typing import Final
 from kip848_client.cli.shared.properties import add_client_arguments
 from kip848_client.errors import ConfigError
 
-_ADDRESS: Final = re.compile(r"(\[(?P<ipv6>[^\[\]]+)\]|(?P<host>[^\[\]:]*)):(?P<port>[0-9]{1,5})")
 _COUNT: Final = re.compile(r"[0-9]{1,9}")
 
 
@@ -48,21 +47,6 @@ def key_value(text: str) -> tuple[str, str]:
     if not equals or not key.strip():
         raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
     return key.strip(), value.strip()
-
-
-def parse_address(text: str, *, option: str = "--listen") -> tuple[str, int]:
-    """Read ``HOST:PORT`` or ``[IPV6]:PORT``. The host may be empty.
-
-    Args:
-        option: name of the argument in errors.
-
-    Raises:
-        ConfigError: no port, or not a port.
-    """
-    match = _ADDRESS.fullmatch(text)
-    if match is None or int(match["port"]) > 65535:
-        raise ConfigError(f"{option} {text!r} is not HOST:PORT or [IPV6]:PORT with a port of 0 to 65535")
-    return match["ipv6"] or match["host"], int(match["port"])
 
 
 def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:

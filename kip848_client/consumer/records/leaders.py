@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 import anyio
 import anyio.abc
 
+from kip848_client.common.addresses import BootstrapServer
 from kip848_client.common.model import NamedPartition
-from kip848_client.config import BootstrapServer
 from kip848_client.errors import ConnectionLostError, Kip848Error, error_for_code
 from kip848_client.network.connection_opener import ConnectionOpener
 from kip848_client.network.request_sender import BrokerConnection

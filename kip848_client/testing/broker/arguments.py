@@ -34,6 +34,17 @@ def settings_of(
     return settings
 
 
+def listeners_of(listeners: Sequence[Listener], *, port: int) -> tuple[Listener, ...]:
+    """What a broker listens at: the *listeners*, or *port* of 127.0.0.1 if there are none.
+
+    Raises:
+        ConfigError: both are given.
+    """
+    if listeners and port:
+        raise ConfigError(f"port={port} beside listeners: give each Listener its port")
+    return tuple(listeners) or (Listener(port=port),)
+
+
 def ports_of(
     *, node_id: int, nodes: int, listeners: Sequence[Listener], racks: Sequence[str]
 ) -> dict[int, tuple[int, ...]]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal, NoReturn, Self, TypeVar
 
 from msgspec.structs import replace
 
+from kip848_client.common.addresses import in_url
 from kip848_client.common.clock import Clock, SystemClock
 from kip848_client.errors import (
     ArgumentTypeError,
@@ -27,7 +28,7 @@ from kip848_client.errors import (
 )
 from kip848_client.journal import Journal, NullJournal
 from kip848_client.testing.broker.apis import ApiTable, load_apis
-from kip848_client.testing.broker.arguments import ports_of, settings_of, topic_counts
+from kip848_client.testing.broker.arguments import listeners_of, ports_of, settings_of, topic_counts
 from kip848_client.testing.broker.cluster.nodes import Listener, Nodes
 from kip848_client.testing.broker.config import Profile
 from kip848_client.testing.broker.controls.acls import BrokerAcls
@@ -87,19 +88,17 @@ class EmbeddedBroker:
         profile: ``default`` is fast and serves the client-side assignor extension; ``kafka`` has Apache Kafka's
             defaults and serves no extension.
         config: Kafka broker properties over those defaults.
-        host: loopback address to listen on.
-        port: port to listen on; 0 takes a free one. Further nodes take the ports after it.
+        port: port to listen on, at 127.0.0.1; 0 takes a free one. Further nodes take the ports after it.
         data_dir: folder that keeps topics, groups and offsets; without it they live as long as this object.
         clock: drives group timers. With a `ManualClock` they move only by ``broker.clock.advance``.
         journal: receives the events.
         node_id: the broker's id, >= 0; the lowest one of several nodes.
         nodes: how many brokers the cluster has; each has its own port, and requests are judged by the one they came to.
         racks: of the nodes, in the order of their ids. Consumers that set ``client.rack`` read from a replica there.
-        allow_remote: needed for a host that is not loopback, together with authentication; ``"anonymous"`` needs none,
-            and is for a network in which every program is trusted, such as that of a compose file.
-        advertised_host: the address that clients are given; *host* if None.
-        advertised_port: the port that they are given, of the first node; *port* if None.
-        listeners: further addresses at which every node listens, each with what its clients are told.
+        listeners: the addresses at which every node listens instead, each with what its clients are told;
+            `bootstrap_servers` is at the first.
+        allow_remote: needed for a listener that is not loopback, together with authentication; ``"anonymous"`` needs
+            none, and is for a network in which every program is trusted, such as that of a compose file.
         tls: if given, every connection uses TLS.
         sasl: if given, every connection must log in.
         connect_groups: serve `kip848_client.Worker`, which Apache Kafka cannot; the same as ``connect`` in
@@ -122,7 +121,7 @@ class EmbeddedBroker:
         aio: the waiting calls for asynchronous code: ``await broker.aio.wait_for_group("orders", members=2)``.
 
     Raises:
-        ConfigError: a property, the host or the port is wrong.
+        ConfigError: a property, a host or a port is wrong.
 
     Example::
 
@@ -136,7 +135,6 @@ class EmbeddedBroker:
         *,
         profile: Profile = "default",
         config: Mapping[str, object] | None = None,
-        host: str = "127.0.0.1",
         port: int = 0,
         data_dir: str | Path | None = None,
         clock: Clock | None = None,
@@ -144,17 +142,15 @@ class EmbeddedBroker:
         node_id: int = 1,
         nodes: int = 1,
         racks: Sequence[str] = (),
-        allow_remote: bool | Literal["anonymous"] = False,
-        advertised_host: str | None = None,
-        advertised_port: int | None = None,
         listeners: Sequence[Listener] = (),
+        allow_remote: bool | Literal["anonymous"] = False,
         tls: BrokerTls | None = None,
         sasl: BrokerSasl | None = None,
         connect_groups: bool = False,
         acls: bool = False,
     ) -> None:
         self.config: Final = settings_of(config, profile=profile, acls=acls, connect_groups=connect_groups)
-        self._listeners: Final = (Listener(host, port, advertised_host, advertised_port), *listeners)
+        self._listeners: Final = listeners_of(listeners, port=port)
         for each in self._listeners:
             check_exposure(
                 each.host, advertised_host=each.advertised_host, allow_remote=allow_remote, tls=tls, sasl=sasl
@@ -291,7 +287,7 @@ class EmbeddedBroker:
 
     @property
     def all_bootstrap_servers(self) -> tuple[str, ...]:
-        """`bootstrap_servers` at each listener: the first one, and then those of *listeners*.
+        """`bootstrap_servers` at each of its *listeners*.
 
         Raises:
             IllegalStateError: as of `bootstrap_servers`.
@@ -300,8 +296,7 @@ class EmbeddedBroker:
 
     def _servers_at(self, number: int) -> str:
         listener = self._listeners[number]
-        told = listener.advertised_host or listener.host
-        host = f"[{told}]" if ":" in told else told
+        host = in_url(listener.advertised_host or listener.host)
         first = listener.advertised_port
         ports = [each[number] for each in self._ports.values()]
         if first is not None:

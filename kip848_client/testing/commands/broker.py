@@ -19,8 +19,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kip848_client.cli.shared.options import add_cluster_arguments, parse_address, parse_topics
+from kip848_client.cli.shared.options import add_cluster_arguments, parse_topics
 from kip848_client.cli.shared.signals import stop_on_signal
+from kip848_client.common.addresses import parse_address, parse_listen_address
 from kip848_client.common.clock import ManualClock
 from kip848_client.common.json_text import to_json
 from kip848_client.errors import ConfigError
@@ -84,9 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
     """
     from kip848_client.testing.broker.broker import EmbeddedBroker  # here: --help and other commands do not need it
 
-    first, *others = [parse_listener(text) for text in arguments.listen or ("127.0.0.1:0",)]
-    advertised_host = arguments.advertised_host or first.advertised_host
-    control = None if arguments.control is None else parse_address(arguments.control, option="--control")
+    control = None if arguments.control is None else parse_listen_address(arguments.control, option="--control")
     if control is None and (arguments.manual_clock or arguments.control_token_file is not None):
         raise ConfigError("--manual-clock and --control-token-file need --control")
     topics = parse_topics(arguments.topic)
@@ -101,11 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
                 profile=arguments.profile,
                 config=({} if arguments.control else _NO_REQUESTS) | dict(arguments.properties),
                 clock=ManualClock() if arguments.manual_clock else None,
-                host=first.host,
-                port=first.port,
-                advertised_host=advertised_host,
-                advertised_port=first.advertised_port,
-                listeners=others,
+                listeners=[parse_listener(text) for text in arguments.listen],
                 data_dir=arguments.data_dir,
                 journal=journal,
                 node_id=arguments.node_id,
@@ -175,7 +170,11 @@ def parse_listener(text: str) -> Listener:
     from kip848_client.testing.broker.cluster.nodes import Listener  # here: as EmbeddedBroker
 
     address, equals, advertised = text.partition("=")
-    return Listener(*parse_address(address), *(parse_address(advertised) if equals else ()))
+    host, port = parse_listen_address(address)
+    if not equals:
+        return Listener(host, port)
+    told = parse_address(advertised, what="--listen: the advertised address")
+    return Listener(host, port, told.host, told.port)
 
 
 def write_whole(path: Path, text: str) -> None:

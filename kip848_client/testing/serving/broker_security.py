@@ -45,7 +45,6 @@ def add_security_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="listen on an address that is not loopback, without a login: only in a network that you trust",
     )
-    group.add_argument("--advertised-host", metavar="HOST", help="what clients are told to connect to")
 
 
 def security_options(arguments: argparse.Namespace) -> dict[str, Any]:

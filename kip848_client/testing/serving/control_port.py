@@ -15,7 +15,6 @@ from __future__ import annotations
 import difflib
 import hmac
 import io
-import ipaddress
 import json
 import math
 import socket
@@ -30,6 +29,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import MappingProxyType, TracebackType
 from typing import Any, Final, Self
 
+from kip848_client.common.addresses import host_in, in_url, is_loopback
 from kip848_client.common.daemon_thread import daemon_thread
 from kip848_client.errors import (
     BrokerError,
@@ -82,7 +82,7 @@ class ControlPort:
     """
 
     def __init__(self, broker: EmbeddedBroker, host: str, port: int, *, token: str | None = None) -> None:
-        if token is None and not _is_loopback(host):
+        if token is None and not is_loopback(host):
             raise ConfigError(
                 f"--control {host}: this port rules the broker; on an address that is not loopback it needs "
                 "--control-token-file"
@@ -95,7 +95,7 @@ class ControlPort:
             self._server = server_class((host, port), handler)
         except OSError as error:
             raise ConfigError(f"--control {host}:{port}: {error.strerror or error}") from error
-        self._host: Final = f"[{host}]" if ":" in host else host
+        self._host: Final = in_url(host)
         self._thread: Final = daemon_thread(self._server.serve_forever, "kip848-control", _END_SEEN_S)
 
     @property
@@ -337,7 +337,7 @@ class _Handler(BaseHTTPRequestHandler):
                 return False
         else:
             host = self.headers.get("Host", "")
-            if "Origin" in self.headers or not _is_loopback(host.rpartition(":")[0].strip("[]") or host):
+            if "Origin" in self.headers or not is_loopback(host_in(host)):
                 self._refuse(
                     403, "Forbidden", "without a token only programs on this machine may call, under a loopback name"
                 )
@@ -390,12 +390,3 @@ class _Handler(BaseHTTPRequestHandler):
 def _as_length(text: str) -> float:
     """A Content-Length; infinity if it is none, or so long that nothing is read of it."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) < _LENGTH_DIGITS else math.inf
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -16,9 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from kip848_client.cli.shared.options import parse_address
 from kip848_client.cli.shared.properties import read_properties
-from kip848_client.config.security import is_loopback
+from kip848_client.common.addresses import in_url, is_loopback, parse_listen_address
 from kip848_client.errors import ConfigError
 from kip848_client.tools.page.follower import Board, Following, PageFollower
 from kip848_client.tools.watching.groups_export import require_prometheus
@@ -80,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
     from kip848_client.tools.page.server import PageServer  # here: it needs the extra
 
     conf = read_properties(arguments)
-    host, port = parse_address(arguments.listen)
+    host, port = parse_listen_address(arguments.listen)
     if arguments.groups_max < 1 or not arguments.lag_every > 0 or not (arguments.file_max or 1) > 0:
         raise ConfigError("--groups-max, --lag-every and --file-max are above 0")
     token = None if arguments.token_file is None else _token(arguments.token_file)
@@ -109,7 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
         following = Following(board, make)
         with PageServer(board, host=host or _EVERY_ADDRESS, port=port) as server:
             hosts = arguments.allow_host if is_loopback(host) else None
-            print(f"http://{_named(host)}:{server.port}/", file=sys.stderr, flush=True)
+            print(f"http://{in_url(host or 'localhost')}:{server.port}/", file=sys.stderr, flush=True)
             following.start(ended=server.stop)
             try:
                 server.run(token=token, hosts=hosts)
@@ -141,10 +140,6 @@ def _token(path: Path) -> str:
     if not token:
         raise ConfigError(f"--token-file {path}: it is empty")
     return token
-
-
-def _named(host: str) -> str:
-    return f"[{host}]" if ":" in host else host or "localhost"
 
 
 @contextlib.contextmanager

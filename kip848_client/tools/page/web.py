@@ -30,9 +30,9 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from kip848_client.common.addresses import host_in, is_loopback
 from kip848_client.common.json_text import to_json
 from kip848_client.common.plain_text import printable
-from kip848_client.config.security import is_loopback
 from kip848_client.tools.page.analysis import OF_NOW, clipped, outage_now, timeline_of, within
 from kip848_client.tools.page.follower import Board, PageFollower
 from kip848_client.tools.page.situation import lags
@@ -114,7 +114,7 @@ class Door:
     def _refusal(self, scope: Scope) -> Response | None:
         headers = Headers(scope=scope)
         host = headers.get("host", "")
-        name = host.rpartition(":")[0].strip("[]") if host.rpartition(":")[2].isdecimal() else host.strip("[]")
+        name = host_in(host)
         if len(headers.getlist("host")) != 1 or (
             self._hosts is not None and not is_loopback(name) and name.lower() not in self._hosts
         ):

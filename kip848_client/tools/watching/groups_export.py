@@ -14,8 +14,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeAlias
 
-from kip848_client.cli.shared.options import parse_address
 from kip848_client.cli.shared.properties import read_properties
+from kip848_client.common.addresses import in_url, parse_listen_address
 from kip848_client.common.model import NamedPartition
 from kip848_client.common.plain_text import printable
 from kip848_client.errors import ConfigError
@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
         ConfigError: an option is out of range, the address is taken, or prometheus_client is not installed.
         Kip848Error: no broker answers, or reading is not allowed.
     """
-    host, port = parse_address(arguments.listen)
+    host, port = parse_listen_address(arguments.listen)
     if arguments.groups_max < 1 or not arguments.lag_every > 0:
         raise ConfigError("--groups-max and --lag-every are above 0")
     with Exporter(
@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
         by_partition=arguments.by_partition,
         timeout_s=arguments.timeout,
     ) as exporter:
-        print(f"http://{host or 'localhost'}:{exporter.port}/metrics", file=sys.stderr, flush=True)
+        print(f"http://{in_url(host or 'localhost')}:{exporter.port}/metrics", file=sys.stderr, flush=True)
         with contextlib.suppress(KeyboardInterrupt):
             exporter.catch_up()
             while True:

@@ -9,8 +9,8 @@ import pytest
 
 from kip848_client import EmbeddedBroker
 from kip848_client import TopicPartition as PublicPartition
+from kip848_client.common.addresses import BootstrapServer
 from kip848_client.common.model import NamedPartition
-from kip848_client.config import BootstrapServer
 from kip848_client.consumer.records.gap_check import Gap, GapCheck, left_out
 from kip848_client.errors import ConnectionLostError, ProtocolError
 from kip848_client.testing.judge.broker.connection import RawConnection

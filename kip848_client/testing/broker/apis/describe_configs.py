@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from kip848_client.common.addresses import in_url
 from kip848_client.errors import BrokerError, ErrorCode
 from kip848_client.testing.broker.apis._budget import DESCRIBED_MAX, Budget
 from kip848_client.testing.broker.apis._configs import (
@@ -147,7 +148,8 @@ def _broker_entries(broker: BrokerState, node_id: int, name: str) -> Mapping[str
 def _identity(broker: BrokerState, node_id: int) -> dict[str, _Entry]:
     """Id and addresses of a node, which are no settings of the broker here. A listener is named by its number."""
     listeners = ",".join(
-        f"CLIENTS{number or ''}://{host}:{port}" for number, (host, port) in enumerate(broker.nodes[node_id].endpoints)
+        f"CLIENTS{number or ''}://{in_url(host)}:{port}"
+        for number, (host, port) in enumerate(broker.nodes[node_id].endpoints)
     )
     found = {"node.id": str(node_id), "advertised.listeners": listeners}
     static = [ConfigSynonym(name, value, ConfigSource.STATIC_BROKER) for name, value in found.items()]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import msgspec
 
+from kip848_client.common.addresses import in_url
 from kip848_client.errors import ConfigError, Kip848Error, OutOfResourcesError
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class NodeSnapshot(msgspec.Struct, frozen=True):
     @property
     def bootstrap_server(self) -> str:
         """``host:port`` for clients that should begin with this node."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return f"{in_url(self.host)}:{self.port}"
 
 
 class Endpoint(NamedTuple):
@@ -62,7 +63,7 @@ class Listener(msgspec.Struct, frozen=True):
         advertised_port: of the first node; *port* if None.
     """
 
-    host: str
+    host: str = "127.0.0.1"
     port: int = 0
     advertised_host: str | None = None
     advertised_port: int | None = None

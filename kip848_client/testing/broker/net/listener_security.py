@@ -192,7 +192,10 @@ def check_exposure(
         if tls is None:
             raise ConfigError(f"host {host!r} is not loopback, and OAUTHBEARER shows tokens; add TLS, or use SCRAM")
     if address.is_unspecified and advertised_host is None:
-        raise ConfigError(f"host {host!r} is not an address that clients can connect to; set advertised_host")
+        raise ConfigError(
+            f"host {host!r} is not an address that clients can connect to; give its Listener an advertised_host "
+            "(--listen HOST:PORT=HOST:PORT)"
+        )
 
 
 def _check_readable(path: str) -> None:

@@ -12,6 +12,7 @@ from functools import partial
 from types import TracebackType
 from typing import Final, Self
 
+from kip848_client.common.addresses import parse_bootstrap
 from kip848_client.common.clock import SystemClock
 from kip848_client.errors import ConfigError, IllegalStateError
 from kip848_client.testing.broker.config import BrokerConfig
@@ -59,7 +60,7 @@ class FaultProxy:
     def __init__(self, bootstrap_servers: str, *, port: int = 0) -> None:
         self._port: Final = port
         self._numbers: Final = itertools.count(1)
-        self._bootstrap: Final = [_address(part) for part in bootstrap_servers.split(",")]
+        self._bootstrap: Final = [(each.host, each.port) for each in parse_bootstrap(bootstrap_servers)]
         self._config: Final = BrokerConfig()
         self._clock: Final = SystemClock()
         self._topics: Final = KnownTopics()
@@ -178,10 +179,3 @@ class FaultProxy:
 
     def _fault_injected(self, context: RequestContext, _subject: Subject, action: Action) -> None:
         self.requests._faulted(context, str(action))
-
-
-def _address(text: str) -> _Address:
-    host, colon, port = text.strip().rpartition(":")
-    if not (colon and host and port.isdigit() and 0 < int(port) <= 65535):
-        raise ConfigError(f"{text!r} is not an address; use host:port")
-    return host.strip("[]"), int(port)

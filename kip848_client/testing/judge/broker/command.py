@@ -15,8 +15,8 @@ from __future__ import annotations
 import argparse
 import subprocess
 
-from kip848_client.cli.shared.options import parse_address
 from kip848_client.cli.shared.properties import add_client_arguments, read_properties
+from kip848_client.common.addresses import parse_bootstrap
 from kip848_client.errors import ConfigError, Kip848Error
 from kip848_client.testing.judge.broker.conversations import STORIES
 from kip848_client.testing.judge.broker.judge import judge_broker
@@ -53,11 +53,10 @@ def run(arguments: argparse.Namespace) -> int:
     protocol = properties.get("security.protocol", "PLAINTEXT").upper()
     if protocol != "PLAINTEXT":
         raise ConfigError(f"security.protocol is {protocol}: give a listener without encryption and logins (PLAINTEXT)")
-    address = properties["bootstrap.servers"].split(",")[0].strip()
-    parse_address(address, option="bootstrap.servers")
+    address, *_ = parse_bootstrap(properties["bootstrap.servers"])
     command = arguments.restart
     report = judge_broker(
-        address,
+        str(address),
         stories=_chosen(arguments.rule),
         restart=None if command is None else lambda: _restart(command),
     )

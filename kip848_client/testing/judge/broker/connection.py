@@ -7,6 +7,7 @@ import ssl
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
+from kip848_client.common.addresses import parse_bootstrap
 from kip848_client.testing.judge.broker.messages import message
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.codec import decode_response, encode_request, frame
@@ -28,10 +29,10 @@ class RawConnection:
         tls: ssl.SSLContext | None = None,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
-        host, _, port = bootstrap_servers.rpartition(":")
-        plain = socket.create_connection((host.strip("[]"), int(port)), timeout=timeout_s)
+        address, *_ = parse_bootstrap(bootstrap_servers)
+        plain = socket.create_connection((address.host, address.port), timeout=timeout_s)
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.socket: Final = plain if tls is None else tls.wrap_socket(plain, server_hostname=host)
+        self.socket: Final = plain if tls is None else tls.wrap_socket(plain, server_hostname=address.host)
         self._client_id: Final = client_id
         self._sent: list[tuple[type[Request[Response]], int]] = []
         self._next_correlation_id = 0

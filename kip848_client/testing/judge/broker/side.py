@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
+from kip848_client.common.addresses import BootstrapServer
 from kip848_client.errors import ErrorCode
 from kip848_client.testing.judge.broker.connection import RawConnection
 from kip848_client.testing.judge.broker.messages import Fields, Json, message
@@ -159,7 +160,7 @@ class Side:
             )
             row = answer if version < 4 else answer.coordinators[0]
             if not row.error_code:
-                self._coordinators[group] = f"{row.host}:{row.port}"
+                self._coordinators[group] = str(BootstrapServer(row.host, row.port))
             return group in self._coordinators
 
         if group not in self._coordinators:
@@ -171,7 +172,8 @@ class Side:
         version = min(9, self._versions.get(ApiKey.METADATA, 9))
         answer = self.connection(self.address).call(ApiKey.METADATA, version, topics=[{"name": topic}])
         leaders = [part.leader_id for found in answer.topics for part in found.partitions if not part.partition_index]
-        return next((f"{node.host}:{node.port}" for node in answer.brokers if node.node_id in leaders), self.address)
+        of = {node.node_id: str(BootstrapServer(node.host, node.port)) for node in answer.brokers}
+        return next((of[leader] for leader in leaders if leader in of), self.address)
 
     # --- names
 

@@ -18,11 +18,13 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from kip848_client.cli.shared.options import add_cluster_arguments, parse_address, parse_topics
+from kip848_client.cli.shared.options import add_cluster_arguments, parse_topics
 from kip848_client.cli.shared.signals import stop_on_signal
+from kip848_client.common.addresses import parse_listen_address
 from kip848_client.common.daemon_thread import daemon_thread
 from kip848_client.errors import ConfigError, IllegalStateError
 from kip848_client.testing.broker.broker import EmbeddedBroker
+from kip848_client.testing.broker.cluster.nodes import Listener
 from kip848_client.testing.broker.proxy.fault_proxy import FaultProxy
 from kip848_client.testing.judge.client.judging import ClientJudge, in_words
 from kip848_client.testing.judge.client.scenarios import SCENARIOS, SceneError, Stage
@@ -78,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         ConfigError: an option does not parse, or the command cannot be started.
     """
-    host, port = parse_address(arguments.listen)
+    host, port = parse_listen_address(arguments.listen)
     host = host or "127.0.0.1"
     facts: dict[str, str] = {}
     with contextlib.ExitStack() as stack:
@@ -144,7 +146,7 @@ def _wait(
 def _target(arguments: argparse.Namespace, host: str, port: int) -> EmbeddedBroker | FaultProxy:
     topics = parse_topics(arguments.topic)
     if arguments.upstream is None:
-        return EmbeddedBroker(topics, config=dict(arguments.properties), host=host, port=port)
+        return EmbeddedBroker(topics, config=dict(arguments.properties), listeners=[Listener(host, port)])
     if topics or arguments.properties:
         raise ConfigError("--topic and --set are for the embedded broker; with --upstream the cluster is another's")
     if host != "127.0.0.1":
