@@ -311,6 +311,12 @@ class TaskProcessor(Driver):
 
     # --- commits
 
+    def commit_ended(self, offsets: Mapping[NamedPartition, OffsetAndMetadata], error: Exception | None) -> bool:
+        """See `Driver`."""
+        again = super().commit_ended(offsets, error)
+        self._tell()  # calls may have begun
+        return again
+
     async def _commit(self, offsets: Mapping[NamedPartition, OffsetAndMetadata]) -> None:
         if not offsets:
             return

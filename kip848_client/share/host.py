@@ -135,7 +135,7 @@ class ShareHost:
         self._reader_closed = False
         self._leaving = False
         self._unmet: frozenset[str] = frozenset()
-        """Subscribed topics that nobody has looked for yet."""
+        """Subscribed topics that were not asked for yet."""
 
     # --- from any thread
 

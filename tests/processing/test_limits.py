@@ -119,6 +119,24 @@ def test_a_limited_key_waits_in_any_order() -> None:
     assert len(played.began) == 5
 
 
+def test_of_the_records_that_wait_for_a_key_few_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With order="none" each waits for itself: all of them looked up each time cost a quarter of a core."""
+    looks = 0
+    due_ms_of_key = Pacing.due_ms_of_key
+
+    def counted(pacing: Pacing, topic: str, key: object) -> int:
+        nonlocal looks
+        looks += 1
+        return due_ms_of_key(pacing, topic, key)
+
+    monkeypatch.setattr(Pacing, "due_ms_of_key", counted)
+    played = Timed(Limits(calls_per_second_per_key=15))
+    _take_keyed(played, "a" * 900, lanes=False)
+    played.run(20_000)
+    assert len(played.began) >= 300, "nothing of the rate is lost"
+    assert looks <= 900 + 3 * len(played.began)
+
+
 def test_records_without_a_key_have_no_limit_by_key() -> None:
     """They are not of one key."""
     played = Timed(Limits(calls_per_second_per_key=1))

@@ -112,7 +112,7 @@ def test_a_refused_output_is_a_failure_of_its_handler() -> None:
     work = played.running.pop((0, 0))
     played.core.produced(work, played.now)
 
-    played.core.refused_output(work, NO, played.now)
+    played.core.refused_output(work, NO)
     played.perform()
 
     assert played.failed == [work]
@@ -136,7 +136,7 @@ def test_an_output_that_is_acknowledged_after_its_partition_went_counts_for_noth
     played.core.forget([P], played.now)
 
     assert not played.core.acknowledged(work, played.now)
-    played.core.refused_output(work, NO, played.now)
+    played.core.refused_output(work, NO)
     played.perform()
     assert not played.failed
     assert played.core.status(0).in_hand == 0

@@ -123,7 +123,7 @@ class Sender:
                 self._producer.poll(_POLL_S)
             except BaseException as error:  # noqa: BLE001  of a callback of the application's, or the producer is closed
                 news.append(partial(_raise, error))
-                time.sleep(_POLL_S)
+                time.sleep(_POLL_S)  # a closed producer raises at once, each time
             if self._closed:
                 break
             try:

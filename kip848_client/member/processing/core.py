@@ -96,7 +96,7 @@ class _Lane:
         self.singles = 0
         """How many records at the front of `waiting` are handled one by one, because their batch failed."""
         self.batch = -1
-        """Which entry of `Processing._batches` is its own."""
+        """Which entry of `Processing._batches` or `Processing._keys` is its own."""
 
     @property
     def startable(self) -> bool:
@@ -221,6 +221,10 @@ class Processing:
         self._graces: Final[OrderedDict[int, tuple[int, Work]]] = OrderedDict()
         """Calls that have taken too long and were cancelled: when they are abandoned."""
         self._batches: Final[list[tuple[int, int, _Partition, _Lane]]] = []
+        self._keys: Final[dict[tuple[str, object], deque[tuple[int, _Partition, _Lane]]]] = {}
+        """Topic and key -> lanes that wait for the key's limit."""
+        self._key_turns: Final[list[tuple[int, int, tuple[str, object]]]] = []
+        """When the next ones of a key may go on. All at once would wait again, but for the first of them."""
         self._ties: Final = itertools.count()
         self._generations: Final = itertools.count(1)
         self._effects: list[Effect] = []
@@ -527,9 +531,11 @@ class Processing:
             for partition in waiting:
                 partition.level.append(partition)
             self._retry_full_topics()
-            for _, tie, partition, lane in tuple(self._batches):  # a key may have waited for its limit
-                if lane.batch == tie and lane.waiting and self._partitions.get(partition.name) is partition:
-                    self._queue(partition, lane, now_ms)
+            for lanes in self._keys.values():
+                for entry in lanes:
+                    self._queue_again(*entry, now_ms)
+            self._keys.clear()
+            self._key_turns.clear()
         self._look_if_stuck(now_ms)
         self._start(now_ms)
 
@@ -561,11 +567,33 @@ class Processing:
 
     def _set_aside(self, pacing: Pacing, partition: _Partition, lane: _Lane, now_ms: int) -> bool:
         """Whether a lane has to wait, because its next record's key has a limit; then it is queued again later."""
-        due_ms = pacing.due_ms_of_key(partition.name.topic, lane.waiting[0].key)
+        key = partition.name.topic, lane.waiting[0].key
+        due_ms = pacing.due_ms_of_key(*key)
         if due_ms > now_ms:
             lane.batch = next(self._ties)
-            heapq.heappush(self._batches, (due_ms, lane.batch, partition, lane))
+            if key not in self._keys:
+                self._keys[key] = deque()
+                heapq.heappush(self._key_turns, (due_ms, lane.batch, key))
+            self._keys[key].append((lane.batch, partition, lane))
         return due_ms > now_ms
+
+    def _take_key_turn(self, pacing: Pacing, now_ms: int) -> None:
+        """The limit of a key lets some calls begin: queue so many of its lanes."""
+        _, _, key = heapq.heappop(self._key_turns)
+        waiting, (count, due_ms) = self._keys[key], pacing.turn_of_key(*key, now_ms)
+        while waiting and count:
+            count -= self._queue_again(*waiting.popleft(), now_ms)
+        if waiting:
+            heapq.heappush(self._key_turns, (due_ms, next(self._ties), key))
+        else:
+            del self._keys[key]
+
+    def _queue_again(self, tie: int, partition: _Partition, lane: _Lane, now_ms: int) -> bool:
+        """Queue a lane that has waited; False if it does not wait any more."""
+        waits = lane.batch == tie and len(lane.waiting) > 0 and self._partitions.get(partition.name) is partition
+        if waits:
+            self._queue(partition, lane, now_ms)
+        return waits
 
     def _put_off(self, pacing: Pacing, work: Work, now_ms: int) -> bool:
         """Whether a retry that is due has to wait for a limit; then it comes back later."""
@@ -686,7 +714,7 @@ class Processing:
         self._start(now_ms)
         return counts
 
-    def refused_output(self, work: Work, error: BaseException, now_ms: int) -> None:
+    def refused_output(self, work: Work, error: BaseException) -> None:
         """What the handler has produced is not written: it has failed."""
         if id(work) in self._works:
             self._waiting_output -= len(work.items)
@@ -869,15 +897,16 @@ class Processing:
             elif not self._renewing:
                 self._renew()
         while self._batches and self._batches[0][0] <= now_ms:
-            _, tie, partition, lane = heapq.heappop(self._batches)
-            if lane.batch == tie and lane.waiting and self._partitions.get(partition.name) is partition:
-                self._queue(partition, lane, now_ms)
+            self._queue_again(*heapq.heappop(self._batches)[1:], now_ms)
+        while self._key_turns and self._key_turns[0][0] <= now_ms:
+            assert self._pacing is not None
+            self._take_key_turn(self._pacing, now_ms)
         self._start(now_ms)
 
     def next_due_ms(self) -> int | None:
         """When `tick` is due next; None if nothing waits for time."""
         full = self._occupied >= self._bounds.concurrency or self._held_up or self._apart or self._stands
-        dues = [heap[0][0] for heap in (() if full else self._retries, self._batches) if heap]
+        dues = [heap[0][0] for heap in (() if full else self._retries, self._batches, self._key_turns) if heap]
         dues += [first[0] for first in (_first(self._timeouts), _first(self._graces)) if first is not None]
         if self._stuck_since_ms is not None:
             dues.append(self._stuck_since_ms + self._bounds.grace_ms)

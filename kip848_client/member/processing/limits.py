@@ -10,6 +10,7 @@ Source: own.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
@@ -143,7 +144,6 @@ class _Scope:
         self._begun_of: dict[object, list[int]] = {}
         """The same by key."""
         self._forget_at = _KEYS_LEAST
-        self.running = 0
 
     def set(self, limits: Limits) -> None:
         """These hold from now on."""
@@ -151,11 +151,6 @@ class _Scope:
         self.limits = limits
         self._rate = None if total is None else _Rate(total)
         self._rate_of_key = None if by_key is None else _Rate(by_key)
-
-    @property
-    def full(self) -> bool:
-        """Whether as many calls run as may."""
-        return self.limits.concurrency is not None and self.running >= self.limits.concurrency
 
     @property
     def due_ms(self) -> int:
@@ -171,7 +166,6 @@ class _Scope:
 
     def begins(self, key: object, now_ms: int) -> None:
         """A call begins."""
-        self.running += 1
         if self._rate is not None:
             self._rate.begins(self._begun, now_ms)
         rate = self._rate_of_key
@@ -181,6 +175,10 @@ class _Scope:
                 begun = self._begun_of[key] = []
                 self._forget(now_ms - rate.period_ms)
             rate.begins(begun, now_ms)
+
+    def rate_of_key(self, key: object) -> tuple[_Rate, list[int]] | None:
+        """The limit of a key, with a copy of when its calls began; None without one."""
+        return None if self._rate_of_key is None else (self._rate_of_key, self._begun_of.get(key, [])[:])
 
     def _forget(self, before_ms: int) -> None:
         """Keys that have no limit now, if there are many."""
@@ -195,6 +193,8 @@ class Pacing:
     def __init__(self, limits: Limits) -> None:
         self._all: Final = _Scope()
         self._topics: Final[dict[str, _Scope]] = {}
+        self._running: Final[Counter[str]] = Counter()
+        """Calls by topic."""
         self.change(limits)
 
     def change(self, limits: Limits) -> None:
@@ -216,7 +216,8 @@ class Pacing:
 
     def is_full(self, topic: str) -> bool:
         """Whether a call of the topic has to end first."""
-        return self._scope(topic).full
+        most = self._scope(topic).limits.concurrency
+        return most is not None and self._running[topic] >= most
 
     def due_ms_of_topic(self, topic: str) -> int:
         """When the next call of a topic may begin, as to its rate."""
@@ -226,6 +227,17 @@ class Pacing:
         """When the next call of a key may begin, as to the key."""
         return max(self._all.due_ms_of(key), self._scope(topic).due_ms_of(key))
 
+    def turn_of_key(self, topic: str, key: object, now_ms: int) -> tuple[int, int]:
+        """How many calls of a limited key may begin now, and when may another one, if they do."""
+        rates = [rate for rate in (self._all.rate_of_key(key), self._scope(topic).rate_of_key(key)) if rate is not None]
+        assert rates
+        count = 0
+        while (due_ms := max(rate.due_ms(begun) for rate, begun in rates)) <= now_ms:
+            count += 1
+            for rate, begun in rates:
+                rate.begins(begun, now_ms)
+        return count, due_ms
+
     def priority(self, partition: NamedPartition) -> int:
         """Of the partition's topic."""
         return self._scope(partition.topic).limits.priority
@@ -234,10 +246,11 @@ class Pacing:
         """A call begins."""
         self._all.begins(key, now_ms)
         self._scope(topic).begins(key, now_ms)
+        self._running[topic] += 1
 
     def ended(self, topic: str) -> None:
         """A call has ended."""
-        self._scope(topic).running -= 1
+        self._running[topic] -= 1
 
 
 _NONE: Final = Limits()

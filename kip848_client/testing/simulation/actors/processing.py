@@ -251,7 +251,7 @@ class ProcessingLoop(ApplicationLoop):
         if self._consumer.closed:
             return
         if refused:
-            self._core.refused_output(work, ConnectionLostError("refused"), self._now_ms)
+            self._core.refused_output(work, ConnectionLostError("refused"))
         else:
             self._done(work)
             self._core.acknowledged(work, self._now_ms)
