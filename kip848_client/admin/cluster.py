@@ -228,7 +228,7 @@ class AdminCall:
             return AskedBroker(self, connection)
 
     def _unreachable(self, error: ConnectionLostError | RequestTimeoutError) -> Kip848Error:
-        servers = ",".join(f"{server.host}:{server.port}" for server in self._cluster.config.bootstrap_servers)
+        servers = ",".join(map(str, self._cluster.config.bootstrap_servers))
         if isinstance(error, AuthenticationError):
             return error
         return type(error)(
@@ -283,15 +283,14 @@ class AdminCall:
         partitions: Iterable[NamedPartition],
         ask: Ask[NamedPartition, ValueT],
         *,
-        chunk: int = 5_000,
         brief: bool = False,
     ) -> dict[NamedPartition, ValueT | Kip848Error]:
-        """Ask the leader of each partition; the arguments are as of `at_coordinators`.
+        """Ask the leader of each partition, of up to 5,000 at once; *ask* is as of `at_coordinators`.
 
         Args:
             brief: wait a second for a leader and no longer: an answer without some partitions is of use.
         """
-        return await self._route(partitions, self._leaders, ask, chunk=chunk, rounds=_BRIEF if brief else None)
+        return await self._route(partitions, self._leaders, ask, chunk=5_000, rounds=_BRIEF if brief else None)
 
     async def metadata(self, topics: Collection[str] | None) -> MetadataResponse:
         """The nodes, and *topics*; all of them if None."""

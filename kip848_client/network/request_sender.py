@@ -223,14 +223,12 @@ class RequestSender:
                 self._nodes.clear()
             raise ConnectionLostError(str(error)) from error
 
-    async def send_any(
-        self, request: Request[ResponseT], *, timeout_ms: int, max_version: int | None = None
-    ) -> ResponseT:
+    async def send_any(self, request: Request[ResponseT], *, timeout_ms: int) -> ResponseT:
         """Send to whichever broker is connected; *timeout_ms* covers opening and answering together."""
         deadline_ms = self._clock.now_ms() + timeout_ms
         connection = await self.any_broker(timeout_ms=timeout_ms)
         left_ms = max(1, deadline_ms - self._clock.now_ms())
-        return await connection.send(request, timeout_ms=left_ms, max_version=max_version)
+        return await connection.send(request, timeout_ms=left_ms)
 
     async def aclose(self) -> None:
         """Close every connection that is kept here; new ones are refused from now on."""
