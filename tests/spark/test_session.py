@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyspark
 import pytest
@@ -142,6 +142,15 @@ def test_workers_import_pyspark_as_it_is_installed(spark: SparkSession) -> None:
     assert found == pyspark.__file__
     assert ".zip" not in found
     assert "kip848" not in os.environ.get("SPARK_HOME", ""), "a spark-submit started from here has its own home"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_python_processes_of_queries_start_no_threads_to_compute(spark: SparkSession) -> None:
+    """numpy, which PySpark imports, otherwise starts one for each core: they spin for as long as the import takes."""
+    gateway: Any = spark.sparkContext._jvm
+    given = os.environ.get("OMP_NUM_THREADS")
+    assert gateway.System.getenv("OMP_NUM_THREADS") == (given or "1"), "Java gives it to those processes"
 
 
 @pytest.mark.parametrize(

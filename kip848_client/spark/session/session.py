@@ -45,6 +45,11 @@ DEFAULTS: Final[Mapping[str, str]] = {
 
 _LOCAL_ONLY: Final = ("spark.driver.bindAddress", "spark.driver.host", "spark.sql.shuffle.partitions")
 
+_FOR_ITS_PYTHONS: Final[Mapping[str, str]] = {"OMP_NUM_THREADS": "1"}
+"""For the Python processes that Java starts. With PySpark each imports numpy, whose OpenBLAS otherwise starts a thread
+for every core, which spins until it finds nothing to do. Spark itself sets this for its workers, to spark.task.cpus,
+but not for the process of a query."""
+
 _VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
 _ASK_TIMEOUT_S: Final = 20.0
 
@@ -117,13 +122,14 @@ def spark_session(
             settings = {**defaults, **settings}
         for key, value in settings.items():
             builder = builder.config(key, value)
-        if home is None:
-            return builder.getOrCreate()
-        os.environ["SPARK_HOME"] = str(home)  # Java reads it when it starts; other programs started from here may not
+        for_java = dict(_FOR_ITS_PYTHONS) if home is None else {**_FOR_ITS_PYTHONS, "SPARK_HOME": str(home)}
+        added = for_java.keys() - os.environ.keys()
+        os.environ.update({name: for_java[name] for name in added})  # Java reads them when it starts
         try:
             return builder.getOrCreate()
         finally:
-            del os.environ["SPARK_HOME"]
+            for name in added:  # other programs started from here may not
+                del os.environ[name]
 
 
 def require_pyspark() -> None:
