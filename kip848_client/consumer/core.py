@@ -41,6 +41,8 @@ from kip848_client.consumer.group.translation import (
     limit_s,
     public_callback,
 )
+from kip848_client.consumer.records.checks.gap_check import GapCheck
+from kip848_client.consumer.records.checks.stalls import QUEUED_MIN, StallWatch
 from kip848_client.consumer.records.data_plane import (
     OFFSET_INVALID,
     KafkaException,
@@ -57,11 +59,9 @@ from kip848_client.consumer.records.data_plane import (
 from kip848_client.consumer.records.deserializers import Deserializers, deserializers_of
 from kip848_client.consumer.records.error_messages import error_messages, is_error
 from kip848_client.consumer.records.fetcher import WARM_TIMEOUT_S, Fetcher, first_offsets, is_missing
-from kip848_client.consumer.records.gap_check import GapCheck
 from kip848_client.consumer.records.message import K_co, Message, V_co
 from kip848_client.consumer.records.plane_questions import ask_brokers
 from kip848_client.consumer.records.read_meter import ReadMeter
-from kip848_client.consumer.records.stalls import QUEUED_MIN, StallWatch
 from kip848_client.errors import (
     BrokerError,
     ConnectionLostError,

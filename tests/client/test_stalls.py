@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 
 from kip848_client.common.model import NamedPartition, OffsetAndMetadata
-from kip848_client.consumer.records.stall_reasons import LeaderAnswer, Reason, StallKind, deliverable
-from kip848_client.consumer.records.stalls import StallWatch
+from kip848_client.consumer.records.checks.stall_reasons import LeaderAnswer, Reason, StallKind, deliverable
+from kip848_client.consumer.records.checks.stalls import StallWatch
 from kip848_client.wire.record_batch import Record, build_batch, parse_batch_header
 
 P0, P1 = NamedPartition("orders", 0), NamedPartition("orders", 1)
@@ -70,7 +70,7 @@ class Watched:
 def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
     """With checks that end at once."""
     monkeypatch.setattr(
-        "kip848_client.consumer.records.stalls.daemon_thread",
+        "kip848_client.consumer.records.checks.stalls.daemon_thread",
         lambda target, _name, positions: SimpleNamespace(start=lambda: target(positions)),
     )
     return Watched()

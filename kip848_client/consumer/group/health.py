@@ -15,7 +15,7 @@ import msgspec
 
 from kip848_client.common.model import NamedPartition
 from kip848_client.consumer.group.group_member import GroupMember
-from kip848_client.consumer.records.stalls import Stall, StallWatch
+from kip848_client.consumer.records.checks.stalls import Stall, StallWatch
 from kip848_client.member.core.states import MemberState
 from kip848_client.member.processing.work import ProcessingStatus
 

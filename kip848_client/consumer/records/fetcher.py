@@ -53,8 +53,8 @@ from kip848_client.errors import IllegalStateError, Kip848Error, OutOfResourcesE
 from kip848_client.wire.name_lookups import LOOKUPS
 
 if TYPE_CHECKING:
+    from kip848_client.consumer.records.checks.gap_check import GapCheck
     from kip848_client.consumer.records.data_plane import ClusterMetadata, TopicMetadata
-    from kip848_client.consumer.records.gap_check import GapCheck
     from kip848_client.consumer.records.read_meter import ReadMeter
 
 _CLOSE_S: Final = 0.3

@@ -11,7 +11,7 @@ from kip848_client import EmbeddedBroker
 from kip848_client import TopicPartition as PublicPartition
 from kip848_client.common.addresses import BootstrapServer
 from kip848_client.common.model import NamedPartition
-from kip848_client.consumer.records.gap_check import Gap, GapCheck, left_out
+from kip848_client.consumer.records.checks.gap_check import Gap, GapCheck, left_out
 from kip848_client.errors import ConnectionLostError, ProtocolError
 from kip848_client.testing.judge.broker.connection import RawConnection
 from kip848_client.wire.api_keys import ApiKey

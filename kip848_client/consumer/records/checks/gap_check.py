@@ -20,8 +20,8 @@ import msgspec
 from kip848_client.common.addresses import BootstrapServer
 from kip848_client.common.daemon_thread import daemon_thread
 from kip848_client.common.model import NamedPartition, OffsetAndMetadata
+from kip848_client.consumer.records.checks.leaders import leaders_of
 from kip848_client.consumer.records.data_plane import Message
-from kip848_client.consumer.records.leaders import leaders_of
 from kip848_client.errors import Kip848Error, OutOfResourcesError, ProtocolError
 from kip848_client.network.connection_opener import ConnectionOpener
 

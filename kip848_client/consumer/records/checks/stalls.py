@@ -24,9 +24,9 @@ import msgspec
 from kip848_client.common.addresses import BootstrapServer
 from kip848_client.common.daemon_thread import daemon_thread
 from kip848_client.common.model import NamedPartition, OffsetAndMetadata
+from kip848_client.consumer.records.checks.leaders import leaders_of
+from kip848_client.consumer.records.checks.stall_reasons import LeaderAnswer, Reason, StallKind, examine
 from kip848_client.consumer.records.data_plane import KafkaException, RecordConsumer, public
-from kip848_client.consumer.records.leaders import leaders_of
-from kip848_client.consumer.records.stall_reasons import LeaderAnswer, Reason, StallKind, examine
 from kip848_client.errors import Kip848Error, OutOfResourcesError
 from kip848_client.network.connection_opener import ConnectionOpener
 

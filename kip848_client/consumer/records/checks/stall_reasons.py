@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from kip848_client.common.model import NamedPartition
-from kip848_client.consumer.records.leaders import Leaders
+from kip848_client.consumer.records.checks.leaders import Leaders
 from kip848_client.errors import ProtocolError
 
 if TYPE_CHECKING:
