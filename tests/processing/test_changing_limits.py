@@ -12,20 +12,12 @@ import pytest
 from kip848_client import AsyncConsumer, Consumer, Limits
 from kip848_client.errors import ConfigError, IllegalStateError
 from kip848_client.testing import EmbeddedBroker, NewRecord
-
-
-def _conf(broker: EmbeddedBroker) -> dict[str, Any]:
-    return {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g", "auto.offset.reset": "earliest"}
-
-
-def _filled(broker: EmbeddedBroker, count: int, *, keys: int = 1_000) -> None:
-    broker.topics.create("orders")
-    broker.produce_many("orders", [NewRecord(str(number), key=str(number % keys)) for number in range(count)])
+from tests.processing.orders import fill, member_conf
 
 
 def test_a_handler_in_a_thread_raises_the_concurrency(kip848_broker: EmbeddedBroker) -> None:
     """A service that adapts to its load starts no new process() for that."""
-    _filled(kip848_broker, 3)
+    fill(kip848_broker, 3)
     meet = threading.Barrier(3)
 
     def handle(message: Any) -> None:
@@ -33,7 +25,7 @@ def test_a_handler_in_a_thread_raises_the_concurrency(kip848_broker: EmbeddedBro
             consumer.change_processing(concurrency=3)
         meet.wait()
 
-    with Consumer(_conf(kip848_broker)) as consumer:
+    with Consumer(member_conf(kip848_broker)) as consumer:
         consumer.subscribe(["orders"])
         consumer.process(handle, concurrency=1, until="end")
         with pytest.raises(IllegalStateError, match="does not run"):
@@ -43,7 +35,7 @@ def test_a_handler_in_a_thread_raises_the_concurrency(kip848_broker: EmbeddedBro
 
 def test_a_task_raises_the_concurrency(kip848_broker: EmbeddedBroker) -> None:
     """The same with tasks; a wrong value changes nothing."""
-    _filled(kip848_broker, 3)
+    fill(kip848_broker, 3)
 
     async def main() -> None:
         running, all_run = 0, asyncio.Event()
@@ -59,7 +51,7 @@ def test_a_task_raises_the_concurrency(kip848_broker: EmbeddedBroker) -> None:
                 all_run.set()
             await all_run.wait()
 
-        async with AsyncConsumer(_conf(kip848_broker)) as consumer:
+        async with AsyncConsumer(member_conf(kip848_broker)) as consumer:
             await consumer.subscribe(["orders"])
             await consumer.process(handle, concurrency=1, until="end")
 
@@ -69,7 +61,7 @@ def test_a_task_raises_the_concurrency(kip848_broker: EmbeddedBroker) -> None:
 
 def test_a_key_with_a_limit_waits_and_others_do_not(kip848_broker: EmbeddedBroker) -> None:
     """More than `concurrency` records of one customer, who may have two calls a second, and one of another customer."""
-    _filled(kip848_broker, 4)
+    fill(kip848_broker, 4)
     kip848_broker.produce_many("orders", [NewRecord("", key="a")] * 3 + [NewRecord("last", key="b")])
     handled: list[bytes] = []
 
@@ -77,7 +69,7 @@ def test_a_key_with_a_limit_waits_and_others_do_not(kip848_broker: EmbeddedBroke
         async def handle(message: Any) -> None:
             handled.append(message.key())
 
-        async with AsyncConsumer(_conf(kip848_broker)) as consumer:
+        async with AsyncConsumer(member_conf(kip848_broker)) as consumer:
             await consumer.subscribe(["orders"])
             await consumer.process(
                 handle, concurrency=1, until="end", limits=Limits(calls_per_second_per_key=2), timeout_s=60
@@ -103,7 +95,7 @@ def test_a_topic_that_waits_for_its_limit_leaves_room_for_one_that_comes_first(k
         elif len(handled) == 6:
             consumer.hand_over()
 
-    with Consumer(_conf(kip848_broker)) as consumer:
+    with Consumer(member_conf(kip848_broker)) as consumer:
         consumer.subscribe(["bulk", "orders"])
         limits = Limits(topics={"orders": Limits(priority=1), "bulk": Limits(calls_per_second=0.001)})
         consumer.process(handle, concurrency=1, buffer=10, limits=limits)
@@ -147,7 +139,7 @@ def test_a_record_begins_when_an_output_is_acknowledged_though_all_tasks_are_bus
             else:
                 second.set()
 
-        async with AsyncConsumer(_conf(kip848_broker)) as consumer:
+        async with AsyncConsumer(member_conf(kip848_broker)) as consumer:
             await consumer.subscribe(["orders"])
             await consumer.process(handle, outputs=producer, until="end")
 
@@ -158,7 +150,7 @@ def test_a_record_begins_when_an_output_is_acknowledged_though_all_tasks_are_bus
 @pytest.mark.parametrize("limits", [5, Limits(calls_per_second=-1)])
 def test_wrong_limits_are_refused_at_once(kip848_broker: EmbeddedBroker, limits: Any) -> None:
     """Before anything is read."""
-    with Consumer(_conf(kip848_broker)) as consumer:
+    with Consumer(member_conf(kip848_broker)) as consumer:
         consumer.subscribe(["orders"])
         with pytest.raises(ConfigError, match=r"limits"):
             consumer.process(print, limits=limits)

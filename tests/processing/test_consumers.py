@@ -27,20 +27,11 @@ from kip848_client import (
 )
 from kip848_client.consumer.processing.access import ConsumerAccess
 from kip848_client.errors import ConfigError, IllegalStateError, ListenerError, ProcessingError
-from kip848_client.testing import EmbeddedBroker, NewRecord
+from kip848_client.testing import EmbeddedBroker
+from tests.processing.orders import fill, member_conf
 from tests.support.waiting import wait_until
 
 RETRY = tenacity.Retrying(stop=tenacity.stop_after_attempt(3), wait=tenacity.wait_none())
-
-
-def _conf(broker: EmbeddedBroker, **settings: Any) -> dict[str, Any]:
-    base = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g", "auto.offset.reset": "earliest"}
-    return {**base, "auto.commit.interval.ms": 50, **settings}
-
-
-def _filled(broker: EmbeddedBroker, count: int, *, keys: int = 10, partitions: int = 1) -> None:
-    broker.topics.create("orders", partitions)
-    broker.produce_many("orders", [NewRecord(str(number), key=str(number % keys)) for number in range(count)])
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
@@ -49,12 +40,12 @@ def test_tasks_run_at_once_and_in_the_order_of_their_keys(
     kip848_broker: EmbeddedBroker, backend: str, protocol: str
 ) -> None:
     """A slow handler uses all its slots, and records of one key never overtake each other."""
-    _filled(kip848_broker, 200)
+    fill(kip848_broker, 200)
     seen: dict[bytes, list[int]] = defaultdict(list)
     most = running = 0
 
     async def main() -> None:
-        async with AsyncConsumer(_conf(kip848_broker, **{"group.protocol": protocol})) as consumer:
+        async with AsyncConsumer(member_conf(kip848_broker, **{"group.protocol": protocol})) as consumer:
 
             async def handle(message: Any) -> None:
                 nonlocal most, running
@@ -81,7 +72,7 @@ def test_a_full_buffer_costs_no_calls_of_the_consumer(
     kip848_broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a busy machine each call waits for its thread: with few slots process() waited most of the time."""
-    _filled(kip848_broker, 2_000)
+    fill(kip848_broker, 2_000)
     wanted: list[int] = []
     consume = ConsumerAccess.consume
 
@@ -92,7 +83,7 @@ def test_a_full_buffer_costs_no_calls_of_the_consumer(
     monkeypatch.setattr(ConsumerAccess, "consume", counted)
 
     async def main() -> None:
-        async with AsyncConsumer(_conf(kip848_broker)) as consumer:
+        async with AsyncConsumer(member_conf(kip848_broker)) as consumer:
 
             async def handle(message: Any) -> None:
                 if message.offset() == 1_999:
@@ -143,7 +134,7 @@ def test_large_records_stay_within_buffer_bytes(kip848_broker: EmbeddedBroker, k
             await consumer.subscribe(["orders"])
             await consumer.process(handle_async, concurrency=100, buffer_bytes=300_000)
 
-    consumer = kind(_conf(kip848_broker))
+    consumer = kind(member_conf(kip848_broker))
     if kind is AsyncConsumer:
         asyncio.run(run_async())
     else:
@@ -155,12 +146,12 @@ def test_large_records_stay_within_buffer_bytes(kip848_broker: EmbeddedBroker, k
 
 def test_a_new_owner_repeats_only_what_was_not_done(kip848_broker: EmbeddedBroker) -> None:
     """One slow record holds the committed offset; the others travel in the commit's metadata."""
-    _filled(kip848_broker, 20, keys=20)
+    fill(kip848_broker, 20, keys=20)
     first: list[int] = []
     second: list[int] = []
 
     async def main() -> None:
-        consumer = AsyncConsumer(_conf(kip848_broker))
+        consumer = AsyncConsumer(member_conf(kip848_broker))
         await consumer.subscribe(["orders"])
 
         async def handle(message: Any) -> None:
@@ -175,7 +166,7 @@ def test_a_new_owner_repeats_only_what_was_not_done(kip848_broker: EmbeddedBroke
             await task
         await consumer.close()
 
-        async with AsyncConsumer(_conf(kip848_broker)) as other:
+        async with AsyncConsumer(member_conf(kip848_broker)) as other:
             await other.subscribe(["orders"])
 
             async def again(message: Any) -> None:
@@ -191,12 +182,12 @@ def test_a_new_owner_repeats_only_what_was_not_done(kip848_broker: EmbeddedBroke
 
 def test_a_rebalance_lets_running_handlers_end(kip848_broker: EmbeddedBroker) -> None:
     """Two members share the partitions: every record is handled once, whatever moved in the middle."""
-    _filled(kip848_broker, 400, keys=40, partitions=4)
+    fill(kip848_broker, 400, keys=40, partitions=4)
     handled: list[tuple[int, int]] = []
     lock = threading.Lock()
 
     async def main() -> None:
-        consumers = [AsyncConsumer(_conf(kip848_broker)) for _ in range(2)]
+        consumers = [AsyncConsumer(member_conf(kip848_broker)) for _ in range(2)]
 
         async def handle(message: Any) -> None:
             await anyio.sleep(0.005)  # it takes time, so that partitions move with records in hand
@@ -225,7 +216,7 @@ def test_a_rebalance_lets_running_handlers_end(kip848_broker: EmbeddedBroker) ->
 
 def test_a_failure_for_good_stops_and_says_which_record(kip848_broker: EmbeddedBroker) -> None:
     """The record is not committed, nothing behind it of its key has started, and what else is done is noted."""
-    _filled(kip848_broker, 30, keys=3)
+    fill(kip848_broker, 30, keys=3)
     done: list[int] = []
     before_it = threading.Event()
 
@@ -237,7 +228,7 @@ def test_a_failure_for_good_stops_and_says_which_record(kip848_broker: EmbeddedB
         if {0, 1, 2, 3} <= set(done):
             before_it.set()
 
-    with Consumer(_conf(kip848_broker)) as consumer:
+    with Consumer(member_conf(kip848_broker)) as consumer:
         consumer.subscribe(["orders"])
         with pytest.raises(ProcessingError, match=r"orders-0 at offset 4 after 3 attempts.*poison") as raised:
             consumer.process(handle, retry=RETRY)
@@ -249,7 +240,7 @@ def test_a_failure_for_good_stops_and_says_which_record(kip848_broker: EmbeddedB
 
 def test_a_poison_record_goes_to_the_dead_letters(kip848_broker: EmbeddedBroker) -> None:
     """With its origin and the error; the rest goes on, and the commit passes it."""
-    _filled(kip848_broker, 10)
+    fill(kip848_broker, 10)
     kip848_broker.topics.create("dead")
 
     def handle(message: Any) -> None:
@@ -259,7 +250,7 @@ def test_a_poison_record_goes_to_the_dead_letters(kip848_broker: EmbeddedBroker)
             consumer.hand_over()
 
     letters = DeadLetters(Producer({"bootstrap.servers": kip848_broker.bootstrap_servers}), "dead")
-    with Consumer(_conf(kip848_broker)) as consumer:
+    with Consumer(member_conf(kip848_broker)) as consumer:
         consumer.subscribe(["orders"])
         consumer.process(handle, concurrency=1, dead_letter=letters)
     (letter,) = kip848_broker.records("dead")
@@ -271,9 +262,9 @@ def test_a_poison_record_goes_to_the_dead_letters(kip848_broker: EmbeddedBroker)
 
 def test_a_dead_letter_that_is_refused_stops(kip848_broker: EmbeddedBroker) -> None:
     """The record would be lost: in no topic, and committed."""
-    _filled(kip848_broker, 3)
+    fill(kip848_broker, 3)
     conf = {"bootstrap.servers": kip848_broker.bootstrap_servers, "message.timeout.ms": 300}
-    with Consumer(_conf(kip848_broker)) as consumer:
+    with Consumer(member_conf(kip848_broker)) as consumer:
         consumer.subscribe(["orders"])
         letters = DeadLetters(Producer(conf | {"allow.auto.create.topics": False}), "x" * 300)
         with pytest.raises(ProcessingError, match=r"with ZeroDivisionError: .* dead letter was not written to x"):
@@ -287,8 +278,8 @@ def _square(record: Any) -> None:
 
 def test_handlers_may_run_in_processes(kip848_broker: EmbeddedBroker) -> None:
     """CPU-bound work; a record is sent as a copy."""
-    _filled(kip848_broker, 20)
-    with ProcessPoolExecutor(1) as pool, Consumer(_conf(kip848_broker)) as consumer:
+    fill(kip848_broker, 20)
+    with ProcessPoolExecutor(1) as pool, Consumer(member_conf(kip848_broker)) as consumer:
         consumer.subscribe(["orders"])
 
         def end() -> None:
@@ -310,12 +301,12 @@ ORDER: contextvars.ContextVar[int | None] = contextvars.ContextVar("order", defa
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_a_task_sees_no_context_of_another_record(kip848_broker: EmbeddedBroker, backend: str) -> None:
     """A bound logger, a tenant or a session of one record was seen by the next record of the same task."""
-    _filled(kip848_broker, 40, keys=40)
+    fill(kip848_broker, 40, keys=40)
     seen: list[tuple[str | None, int | None, int | None]] = []
 
     async def main() -> None:
         TENANT.set("the caller's")
-        async with AsyncConsumer(_conf(kip848_broker)) as consumer:
+        async with AsyncConsumer(member_conf(kip848_broker)) as consumer:
 
             async def handle(message: Any) -> None:
                 before = ORDER.get()
@@ -346,7 +337,7 @@ def test_a_thread_or_process_sees_no_context_of_another_record(
     kip848_broker: EmbeddedBroker, pool: Callable[[int], Executor] | None
 ) -> None:
     """Threads and processes go from record to record as tasks do."""
-    _filled(kip848_broker, 10, keys=10)
+    fill(kip848_broker, 10, keys=10)
     tenants: set[str | None] = set()
 
     def handle(record: Any) -> None:
@@ -355,7 +346,7 @@ def test_a_thread_or_process_sees_no_context_of_another_record(
 
     def main() -> None:
         TENANT.set("the caller's")
-        with Consumer(_conf(kip848_broker)) as consumer:
+        with Consumer(member_conf(kip848_broker)) as consumer:
             consumer.subscribe(["orders"])
 
             def end() -> None:
@@ -377,11 +368,11 @@ def test_a_thread_or_process_sees_no_context_of_another_record(
 
 def test_calls_that_process_makes_by_itself_are_refused(kip848_broker: EmbeddedBroker) -> None:
     """A second reader, or a commit by hand, would break what is noted as done."""
-    _filled(kip848_broker, 1)
+    fill(kip848_broker, 1)
     refused: list[type[Exception]] = []
 
     async def main() -> None:
-        async with AsyncConsumer(_conf(kip848_broker)) as consumer:
+        async with AsyncConsumer(member_conf(kip848_broker)) as consumer:
             await consumer.subscribe(["orders"])
 
             async def handle(message: Any) -> None:
@@ -420,7 +411,7 @@ def test_wrong_arguments_are_named(
     kip848_broker: EmbeddedBroker, arguments: dict[str, Any], error: type[Exception]
 ) -> None:
     """A typing mistake is an error at once, and not a consumer that does something else."""
-    with Consumer(_conf(kip848_broker)) as consumer:
+    with Consumer(member_conf(kip848_broker)) as consumer:
         consumer.subscribe(["orders"])
         with pytest.raises(error, match=next(iter(arguments))):
             consumer.process(print, **arguments)
@@ -428,7 +419,7 @@ def test_wrong_arguments_are_named(
 
 def test_an_error_of_the_listener_is_raised_as_itself(kip848_broker: EmbeddedBroker) -> None:
     """Who catches ListenerError around a loop catches it around process(), too."""
-    _filled(kip848_broker, 1)
+    fill(kip848_broker, 1)
 
     def fails(*_: object) -> None:
         raise ValueError("mine")
@@ -437,7 +428,7 @@ def test_an_error_of_the_listener_is_raised_as_itself(kip848_broker: EmbeddedBro
         raise AssertionError("nothing is assigned")
 
     async def main() -> None:
-        async with AsyncConsumer(_conf(kip848_broker)) as consumer:
+        async with AsyncConsumer(member_conf(kip848_broker)) as consumer:
             await consumer.subscribe(["orders"], on_assign=fails)
             await consumer.process(handle)
 
@@ -447,9 +438,9 @@ def test_an_error_of_the_listener_is_raised_as_itself(kip848_broker: EmbeddedBro
 
 def test_a_retry_that_raises_stops(kip848_broker: EmbeddedBroker) -> None:
     """A mistake in the user's predicate is an error, and not a record that waits for ever."""
-    _filled(kip848_broker, 1)
+    fill(kip848_broker, 1)
     retry = tenacity.Retrying(retry=lambda state: state.no_such_attribute)  # type: ignore[attr-defined]
-    with Consumer(_conf(kip848_broker)) as consumer:
+    with Consumer(member_conf(kip848_broker)) as consumer:
         consumer.subscribe(["orders"])
         with pytest.raises(ProcessingError, match="no_such_attribute"):
             consumer.process(lambda _: 1 / 0, retry=retry)
@@ -457,8 +448,8 @@ def test_a_retry_that_raises_stops(kip848_broker: EmbeddedBroker) -> None:
 
 def test_a_thread_may_not_close_its_consumer(kip848_broker: EmbeddedBroker) -> None:
     """close() would wait for the handler that calls it."""
-    _filled(kip848_broker, 1)
-    with Consumer(_conf(kip848_broker)) as consumer:
+    fill(kip848_broker, 1)
+    with Consumer(member_conf(kip848_broker)) as consumer:
         consumer.subscribe(["orders"])
         with pytest.raises(ProcessingError, match=r"hand_over\(\)"):
             consumer.process(lambda _: consumer.close())
@@ -466,11 +457,11 @@ def test_a_thread_may_not_close_its_consumer(kip848_broker: EmbeddedBroker) -> N
 
 def test_a_batch_waits_as_long_as_it_is_told(kip848_broker: EmbeddedBroker) -> None:
     """With batch=(500, 5) a record waited for a second, and a time-out of 10 ms took as long."""
-    _filled(kip848_broker, 1)
+    fill(kip848_broker, 1)
     took: list[float] = []
 
     async def main(group: str) -> None:
-        async with AsyncConsumer(_conf(kip848_broker, **{"group.id": group})) as consumer:
+        async with AsyncConsumer(member_conf(kip848_broker, **{"group.id": group})) as consumer:
             await consumer.subscribe(["orders"])
             while not await consumer.assignment():
                 await consumer.consume(0, 0.02)
@@ -489,7 +480,7 @@ def test_a_batch_waits_as_long_as_it_is_told(kip848_broker: EmbeddedBroker) -> N
 
 def test_a_thread_hears_that_its_partition_goes(kip848_broker: EmbeddedBroker) -> None:
     """A handler that takes minutes stops soon, and its record is not done, though it returned."""
-    _filled(kip848_broker, 1)
+    fill(kip848_broker, 1)
     told: list[str] = []
 
     def handle(_: Any) -> None:
@@ -499,7 +490,7 @@ def test_a_thread_hears_that_its_partition_goes(kip848_broker: EmbeddedBroker) -
             told.append("goes on")
         told.append("ends")
 
-    with Consumer(_conf(kip848_broker)) as consumer:
+    with Consumer(member_conf(kip848_broker)) as consumer:
         consumer.subscribe(["orders"])
         consumer.process(handle, drain_s=0)
         assert told[-1] == "ends", "before process() has returned: the next owner does not overlap"
@@ -509,7 +500,7 @@ def test_a_thread_hears_that_its_partition_goes(kip848_broker: EmbeddedBroker) -
 
 def test_a_thread_hears_that_its_time_is_up(kip848_broker: EmbeddedBroker) -> None:
     """Its slot is free again; otherwise each late call would take one until it ends."""
-    _filled(kip848_broker, 3, keys=1)
+    fill(kip848_broker, 3, keys=1)
     late: list[int] = []
 
     def handle(message: Any) -> None:
@@ -520,7 +511,7 @@ def test_a_thread_hears_that_its_time_is_up(kip848_broker: EmbeddedBroker) -> No
             pass
         late.append(message.offset())
 
-    with Consumer(_conf(kip848_broker)) as consumer:
+    with Consumer(member_conf(kip848_broker)) as consumer:
         consumer.subscribe(["orders"])
         consumer.process(handle, concurrency=2, timeout_s=0.05, on_error="skip")
     assert late == [0, 1]
@@ -529,7 +520,7 @@ def test_a_thread_hears_that_its_time_is_up(kip848_broker: EmbeddedBroker) -> No
 
 def test_what_a_cancelled_task_raises_is_no_failure(kip848_broker: EmbeddedBroker) -> None:
     """A deployment in the middle of a call skipped its record, or buried it. A thread of the task hears, too."""
-    _filled(kip848_broker, 1)
+    fill(kip848_broker, 1)
     heard = threading.Event()
 
     def wait_in_a_thread() -> None:
@@ -547,7 +538,7 @@ def test_what_a_cancelled_task_raises_is_no_failure(kip848_broker: EmbeddedBroke
             except asyncio.CancelledError:
                 raise OSError("the call was cut off") from None
 
-        async with AsyncConsumer(_conf(kip848_broker)) as consumer:
+        async with AsyncConsumer(member_conf(kip848_broker)) as consumer:
             await consumer.subscribe(["orders"])
             running = asyncio.create_task(consumer.process(handle, grace_s=0, on_error="skip"))
             await started.wait()
@@ -562,7 +553,7 @@ def test_what_a_cancelled_task_raises_is_no_failure(kip848_broker: EmbeddedBroke
 
 def test_only_the_bad_record_of_a_batch_goes_to_the_dead_letters(kip848_broker: EmbeddedBroker) -> None:
     """A bulk insert of 500 rows is refused for one of them."""
-    _filled(kip848_broker, 5)
+    fill(kip848_broker, 5)
     kip848_broker.topics.create("dead")
     inserted: list[bytes] = []
 
@@ -574,7 +565,7 @@ def test_only_the_bad_record_of_a_batch_goes_to_the_dead_letters(kip848_broker: 
             consumer.hand_over()
 
     letters = DeadLetters(Producer({"bootstrap.servers": kip848_broker.bootstrap_servers}), "dead")
-    with Consumer(_conf(kip848_broker)) as consumer:
+    with Consumer(member_conf(kip848_broker)) as consumer:
         consumer.subscribe(["orders"])
         consumer.process(insert, order="partition", batch=[5, 60_000], split=True, dead_letter=letters)
     assert inserted == [b"0", b"1", b"3", b"4"]
@@ -584,7 +575,7 @@ def test_only_the_bad_record_of_a_batch_goes_to_the_dead_letters(kip848_broker: 
 
 def test_a_close_and_a_cancelled_process_wait_for_the_same_handler(kip848_broker: EmbeddedBroker) -> None:
     """When it ends, both go on; one of them slept until its time was over, and the other's close() failed."""
-    _filled(kip848_broker, 1)
+    fill(kip848_broker, 1)
 
     async def main() -> None:
         started, release = asyncio.Event(), asyncio.Event()
@@ -593,7 +584,7 @@ def test_a_close_and_a_cancelled_process_wait_for_the_same_handler(kip848_broker
             started.set()
             await release.wait()
 
-        consumer = AsyncConsumer(_conf(kip848_broker))
+        consumer = AsyncConsumer(member_conf(kip848_broker))
         await consumer.subscribe(["orders"])
         running = asyncio.create_task(consumer.process(handle, grace_s=1_000))
         await started.wait()
@@ -626,8 +617,8 @@ async def _always(_: BaseException) -> bool:
 )
 def test_a_retry_is_asked_as_tenacity_would(kip848_broker: EmbeddedBroker, retry: Any, said: str) -> None:
     """Otherwise a record waits for an hour that was to be given up now, or is tried again for ever."""
-    _filled(kip848_broker, 1)
-    with Consumer(_conf(kip848_broker)) as consumer:
+    fill(kip848_broker, 1)
+    with Consumer(member_conf(kip848_broker)) as consumer:
         consumer.subscribe(["orders"])
         with pytest.raises(ProcessingError, match=said):
             consumer.process(lambda _: 1 / 0, retry=retry)
@@ -636,7 +627,7 @@ def test_a_retry_is_asked_as_tenacity_would(kip848_broker: EmbeddedBroker, retry
 @pytest.mark.parametrize("kind", [Consumer, AsyncConsumer])
 def test_a_handler_knows_its_attempt_and_may_ask_for_another(kip848_broker: EmbeddedBroker, kind: type) -> None:
     """An API that says when to come again; a handler that gives up after some attempts by itself."""
-    _filled(kip848_broker, 1)
+    fill(kip848_broker, 1)
     attempts: list[tuple[int, str]] = []
     told: list[tuple[int, str, str, float | None]] = []
 
@@ -663,7 +654,7 @@ def test_a_handler_knows_its_attempt_and_may_ask_for_another(kip848_broker: Embe
             await consumer.subscribe(["orders"])
             await consumer.process(handle_async, on_error="skip", on_failure=tell)
 
-    consumer = kind(_conf(kip848_broker))
+    consumer = kind(member_conf(kip848_broker))
     if kind is AsyncConsumer:
         asyncio.run(run_async())
     else:
@@ -688,8 +679,8 @@ def _again_twice(record: Any) -> None:
 
 def test_a_handler_in_another_process_knows_its_attempt(kip848_broker: EmbeddedBroker) -> None:
     """There is no record beside it that could count."""
-    _filled(kip848_broker, 1)
-    with ProcessPoolExecutor(1) as pool, Consumer(_conf(kip848_broker)) as consumer:
+    fill(kip848_broker, 1)
+    with ProcessPoolExecutor(1) as pool, Consumer(member_conf(kip848_broker)) as consumer:
         consumer.subscribe(["orders"])
 
         def end() -> None:
@@ -704,7 +695,7 @@ def test_a_handler_in_another_process_knows_its_attempt(kip848_broker: EmbeddedB
 
 def test_callbacks_of_tenacity_are_called_as_tenacity_would(kip848_broker: EmbeddedBroker) -> None:
     """They were ignored without a word, and a wait that looks at the record ended process() with IndexError."""
-    _filled(kip848_broker, 1)
+    fill(kip848_broker, 1)
     calls: list[object] = []
 
     def wait(state: tenacity.RetryCallState) -> float:
@@ -717,7 +708,7 @@ def test_callbacks_of_tenacity_are_called_as_tenacity_would(kip848_broker: Embed
         after=lambda state: calls.append(("after", state.attempt_number)),
         before_sleep=lambda state: calls.append(("sleep", state.next_action and state.next_action.sleep)),
     )
-    with Consumer(_conf(kip848_broker)) as consumer:
+    with Consumer(member_conf(kip848_broker)) as consumer:
         consumer.subscribe(["orders"])
         with pytest.raises(ProcessingError, match="after 2 attempts"):
             consumer.process(lambda _: 1 / 0, retry=retry)
@@ -737,7 +728,7 @@ def test_a_wrong_delay_is_an_error_of_the_handler(delay_s: Any) -> None:
 @pytest.mark.parametrize("kind", [Consumer, AsyncConsumer])
 def test_a_batch_job_returns_when_all_is_read_and_done(kip848_broker: EmbeddedBroker, kind: type) -> None:
     """Without it a job counts records, or guesses by a time-out."""
-    _filled(kip848_broker, 30, partitions=3)
+    fill(kip848_broker, 30, partitions=3)
     done: list[int] = []
 
     def handle(message: Any) -> None:
@@ -753,7 +744,7 @@ def test_a_batch_job_returns_when_all_is_read_and_done(kip848_broker: EmbeddedBr
             await consumer.subscribe(["orders"])
             await consumer.process(handle_async, until="end")
 
-    consumer = kind(_conf(kip848_broker))
+    consumer = kind(member_conf(kip848_broker))
     if kind is AsyncConsumer:
         asyncio.run(run_async())
     else:

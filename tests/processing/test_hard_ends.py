@@ -22,17 +22,8 @@ from kip848_client.errors import ArgumentTypeError, ConfigError, ErrorCode, Proc
 from kip848_client.member.processing.marks import decode_marks
 from kip848_client.testing import EmbeddedBroker, NewRecord
 from kip848_client.testing.faults import ALWAYS, error
+from tests.processing.orders import fill, member_conf
 from tests.support.waiting import wait_until
-
-
-def _conf(broker: EmbeddedBroker, **settings: Any) -> dict[str, Any]:
-    base = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g", "auto.offset.reset": "earliest"}
-    return {**base, "auto.commit.interval.ms": 50, **settings}
-
-
-def _filled(broker: EmbeddedBroker, count: int) -> None:
-    broker.topics.create("orders")
-    broker.produce_many("orders", [NewRecord(str(number), key=str(number)) for number in range(count)])
 
 
 def _committed(broker: EmbeddedBroker) -> int | None:
@@ -43,14 +34,14 @@ def _committed(broker: EmbeddedBroker) -> int | None:
 @pytest.mark.parametrize("exit_", [SystemExit, KeyboardInterrupt])
 def test_an_exit_in_a_handler_ends_process(kip848_broker: EmbeddedBroker, exit_: type[BaseException]) -> None:
     """As in a plain loop: it is raised, and its record is not skipped."""
-    _filled(kip848_broker, 10)
+    fill(kip848_broker, 10)
 
     async def handle(message: Any) -> None:
         if message.offset() == 4:
             raise exit_
 
     async def main() -> None:
-        async with AsyncConsumer(_conf(kip848_broker)) as consumer:
+        async with AsyncConsumer(member_conf(kip848_broker)) as consumer:
             await consumer.subscribe(["orders"])
             with pytest.raises(exit_):
                 await consumer.process(handle, on_error="skip")
@@ -61,7 +52,7 @@ def test_an_exit_in_a_handler_ends_process(kip848_broker: EmbeddedBroker, exit_:
     def synchronous(message: Any) -> None:
         raise exit_
 
-    with Consumer(_conf(kip848_broker)) as consumer:
+    with Consumer(member_conf(kip848_broker)) as consumer:
         consumer.subscribe(["orders"])
         with pytest.raises(exit_):
             consumer.process(synchronous, on_error="skip")
@@ -70,7 +61,7 @@ def test_an_exit_in_a_handler_ends_process(kip848_broker: EmbeddedBroker, exit_:
 
 def test_a_handler_that_awaits_something_cancelled_has_failed(kip848_broker: EmbeddedBroker) -> None:
     """Else process() would end without an error, though its task was not cancelled."""
-    _filled(kip848_broker, 10)
+    fill(kip848_broker, 10)
 
     async def handle(message: Any) -> None:
         if message.offset() == 4:
@@ -79,7 +70,7 @@ def test_a_handler_that_awaits_something_cancelled_has_failed(kip848_broker: Emb
             await future
 
     async def main() -> None:
-        async with AsyncConsumer(_conf(kip848_broker)) as consumer:
+        async with AsyncConsumer(member_conf(kip848_broker)) as consumer:
             await consumer.subscribe(["orders"])
             with pytest.raises(ProcessingError, match=r"offset 4.*cancelled"):
                 await consumer.process(handle)
@@ -89,7 +80,7 @@ def test_a_handler_that_awaits_something_cancelled_has_failed(kip848_broker: Emb
 
 def test_a_task_of_a_handler_that_others_cancel_ends_process(kip848_broker: EmbeddedBroker) -> None:
     """It has not failed, so on_error="skip" must not count its record as done."""
-    _filled(kip848_broker, 5)
+    fill(kip848_broker, 5)
 
     async def handle(message: Any) -> None:
         if message.offset() == 2:
@@ -99,7 +90,7 @@ def test_a_task_of_a_handler_that_others_cancel_ends_process(kip848_broker: Embe
             await anyio.sleep_forever()
 
     async def main() -> None:
-        async with AsyncConsumer(_conf(kip848_broker)) as consumer:
+        async with AsyncConsumer(member_conf(kip848_broker)) as consumer:
             await consumer.subscribe(["orders"])
             with pytest.raises(ProcessingError, match="cancelled the task"):
                 await consumer.process(handle, on_error="skip")
@@ -112,7 +103,7 @@ def test_the_log_names_handlers_that_swallow_their_cancellation(
     kip848_broker: EmbeddedBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     """process() has to wait for its tasks: an operator must see for which."""
-    _filled(kip848_broker, 1)
+    fill(kip848_broker, 1)
 
     async def main() -> None:
         began, told = anyio.Event(), anyio.Event()
@@ -123,7 +114,7 @@ def test_the_log_names_handlers_that_swallow_their_cancellation(
                 with contextlib.suppress(asyncio.CancelledError):
                     await told.wait()
 
-        async with AsyncConsumer(_conf(kip848_broker)) as consumer:
+        async with AsyncConsumer(member_conf(kip848_broker)) as consumer:
             await consumer.subscribe(["orders"])
             task = asyncio.create_task(consumer.process(handle, grace_s=0))
             await began.wait()
@@ -140,10 +131,10 @@ def test_the_log_names_handlers_that_swallow_their_cancellation(
 @pytest.mark.parametrize("assigned", [False, True])
 def test_a_signal_before_the_first_record_ends_process(kip848_broker: EmbeddedBroker, assigned: bool) -> None:
     """A deployment may stop what it has just started: with SIGTERM lost, it would be killed after its grace."""
-    _filled(kip848_broker, 1)
+    fill(kip848_broker, 1)
 
     async def main() -> None:
-        async with AsyncConsumer(_conf(kip848_broker)) as consumer:
+        async with AsyncConsumer(member_conf(kip848_broker)) as consumer:
             if assigned:
                 await consumer.assign([TopicPartition("orders", 0)])
                 consumer.hand_over()
@@ -168,8 +159,8 @@ def _die(record: Any) -> None:
 
 def test_a_worker_process_that_dies_is_no_failure_of_records(kip848_broker: EmbeddedBroker) -> None:
     """A broken pool refuses every record: with on_error="skip" all of them would count as done."""
-    _filled(kip848_broker, 20)
-    with ProcessPoolExecutor(1) as pool, Consumer(_conf(kip848_broker)) as consumer:
+    fill(kip848_broker, 20, keys=20)
+    with ProcessPoolExecutor(1) as pool, Consumer(member_conf(kip848_broker)) as consumer:
         consumer.subscribe(["orders"])
         with pytest.raises(ProcessingError, match=r"executor=lambda: ProcessPoolExecutor"):
             consumer.process(_die, executor=pool, on_error="skip", concurrency=1)
@@ -178,7 +169,7 @@ def test_a_worker_process_that_dies_is_no_failure_of_records(kip848_broker: Embe
 
 def test_a_record_that_waits_for_a_worker_does_not_time_out(kip848_broker: EmbeddedBroker) -> None:
     """An executor with few workers would send healthy records to the dead letters."""
-    _filled(kip848_broker, 6)
+    fill(kip848_broker, 6)
     began, go_on = [0], threading.Semaphore(0)
 
     def handle(message: Any) -> None:
@@ -197,7 +188,7 @@ def test_a_record_that_waits_for_a_worker_does_not_time_out(kip848_broker: Embed
 
     running: list[int] = []
     watcher = threading.Thread(target=step)
-    with ThreadPoolExecutor(1) as pool, Consumer(_conf(kip848_broker)) as consumer:
+    with ThreadPoolExecutor(1) as pool, Consumer(member_conf(kip848_broker)) as consumer:
         consumer.subscribe(["orders"])
         watcher.start()
         consumer.process(handle, executor=pool, timeout_s=60, concurrency=10)
@@ -207,8 +198,8 @@ def test_a_record_that_waits_for_a_worker_does_not_time_out(kip848_broker: Embed
 
 def test_a_handler_that_cannot_be_pickled_is_refused_at_once(kip848_broker: EmbeddedBroker) -> None:
     """It would fail for every record, and each would go to the dead letters."""
-    _filled(kip848_broker, 1)
-    with ProcessPoolExecutor(1) as pool, Consumer(_conf(kip848_broker)) as consumer:
+    fill(kip848_broker, 1)
+    with ProcessPoolExecutor(1) as pool, Consumer(member_conf(kip848_broker)) as consumer:
         consumer.subscribe(["orders"])
         with pytest.raises(ArgumentTypeError, match="cannot be sent to another process"):
             consumer.process(lambda _: None, executor=pool)
@@ -216,14 +207,14 @@ def test_a_handler_that_cannot_be_pickled_is_refused_at_once(kip848_broker: Embe
 
 def test_a_handler_that_does_not_take_its_arguments_is_refused_at_once(kip848_broker: EmbeddedBroker) -> None:
     """A slip in the program would send every record to the dead letters; a TypeError of its body is the record's."""
-    _filled(kip848_broker, 1)
+    fill(kip848_broker, 1)
     kip848_broker.topics.create("dead")
     letters = DeadLetters(Producer({"bootstrap.servers": kip848_broker.bootstrap_servers}), "dead")
 
     async def two(record: Any, other: Any) -> None: ...
 
     async def main() -> None:
-        async with AsyncConsumer(_conf(kip848_broker)) as consumer:
+        async with AsyncConsumer(member_conf(kip848_broker)) as consumer:
             await consumer.subscribe(["orders"])
             with pytest.raises(ConfigError, match=r"handler is called with \(records\)"):
                 await consumer.process(two, dead_letter=letters, batch=5)  # type: ignore[arg-type]
@@ -234,7 +225,7 @@ def test_a_handler_that_does_not_take_its_arguments_is_refused_at_once(kip848_br
         consumer.hand_over()
         len(5)  # type: ignore[arg-type]
 
-    with Consumer(_conf(kip848_broker)) as consumer:
+    with Consumer(member_conf(kip848_broker)) as consumer:
         consumer.subscribe(["orders"])
         with pytest.raises(ConfigError, match=r"handler is called with \(record, transaction\)"):
             consumer.process(one, transactional=letters.producer)
@@ -244,7 +235,7 @@ def test_a_handler_that_does_not_take_its_arguments_is_refused_at_once(kip848_br
 
 def test_letters_wait_while_the_producers_queue_is_full(kip848_broker: EmbeddedBroker) -> None:
     """A burst of failures must not end process(): room comes with the next acknowledgement."""
-    _filled(kip848_broker, 100)
+    fill(kip848_broker, 100, keys=100)
     kip848_broker.topics.create("dead")
     conf = {"bootstrap.servers": kip848_broker.bootstrap_servers, "queue.buffering.max.messages": 10}
 
@@ -253,7 +244,7 @@ def test_letters_wait_while_the_producers_queue_is_full(kip848_broker: EmbeddedB
         consumer.hand_over()
 
     watcher = threading.Thread(target=end)
-    with Consumer(_conf(kip848_broker)) as consumer:
+    with Consumer(member_conf(kip848_broker)) as consumer:
         consumer.subscribe(["orders"])
         watcher.start()
         consumer.process(lambda _: 1 / 0, concurrency=50, dead_letter=DeadLetters(Producer(conf), "dead"))
@@ -273,7 +264,7 @@ def test_a_dead_letter_is_the_record_as_it_was_fetched(kip848_broker: EmbeddedBr
 
     letters = DeadLetters(Producer({"bootstrap.servers": kip848_broker.bootstrap_servers}), "dead")
     opens = {f"{part}.deserializer": lambda data, _: json.loads(data) for part in ("key", "value")}
-    with Consumer(_conf(kip848_broker, **opens)) as consumer:
+    with Consumer(member_conf(kip848_broker, **opens)) as consumer:
         consumer.subscribe(["orders"])
         consumer.process(handle, dead_letter=letters)
     (letter,) = kip848_broker.records("dead")
@@ -299,7 +290,7 @@ def test_keys_are_equal_if_their_bytes_are(kip848_broker: EmbeddedBroker) -> Non
         if message.offset() == 19:
             consumer.hand_over()
 
-    consumer = AsyncConsumer(_conf(kip848_broker, **{"key.deserializer": lambda *_: _Key()}))
+    consumer = AsyncConsumer(member_conf(kip848_broker, **{"key.deserializer": lambda *_: _Key()}))
 
     async def main() -> None:
         async with consumer:
@@ -340,8 +331,10 @@ def test_an_end_repeats_nothing_where_little_metadata_is_allowed(kind: type, all
         consumer.hand_over(0)
 
     with EmbeddedBroker(config={"offset.metadata.max.bytes": allowed}) as broker:
-        _filled(broker, 3_000)
-        consumer = kind(_conf(broker, **{"auto.commit.interval.ms": 60_000}))  # it asks at once, when it has to know
+        fill(broker, 3_000, keys=3_000)
+        consumer = kind(
+            member_conf(broker, **{"auto.commit.interval.ms": 60_000})
+        )  # it asks at once, when it has to know
 
         async def run_async() -> None:
             async with consumer:
@@ -361,7 +354,7 @@ def test_an_end_repeats_nothing_where_little_metadata_is_allowed(kind: type, all
                 before.update(done)
                 hang.set()
         watcher.join()
-        with Consumer(_conf(broker)) as asking:
+        with Consumer(member_conf(broker)) as asking:
             (at,) = asking.committed([TopicPartition("orders", 0)])
     assert at.offset == 100
     skipped = {offset for first, after in decode_marks(100, at.metadata or "") or () for offset in range(first, after)}
@@ -378,7 +371,7 @@ def test_other_partitions_are_read_while_one_waits_for_its_handler(kip848_broker
 
     async def main() -> None:
         release, over = anyio.Event(), threading.Event()
-        consumer = AsyncConsumer(_conf(kip848_broker))
+        consumer = AsyncConsumer(member_conf(kip848_broker))
 
         async def handle(message: Any) -> None:
             if message.value() == b"hang":
@@ -393,7 +386,7 @@ def test_other_partitions_are_read_while_one_waits_for_its_handler(kip848_broker
 
         def other() -> None:
             wait_until(lambda: hanging[0] == 2, what="both partitions are in hand")
-            with Consumer(_conf(kip848_broker)) as joining:
+            with Consumer(member_conf(kip848_broker)) as joining:
                 joining.subscribe(["orders"])
                 while not over.is_set():
                     joining.consume(10, 0.05)
@@ -418,9 +411,9 @@ def test_other_partitions_are_read_while_one_waits_for_its_handler(kip848_broker
 @pytest.mark.parametrize("kind", [Consumer, AsyncConsumer])
 def test_an_end_whose_last_commit_was_refused_says_so(kip848_broker: EmbeddedBroker, kind: type) -> None:
     """A job without a right ended as if all was well, and began with the same records each time."""
-    _filled(kip848_broker, 3)
+    fill(kip848_broker, 3)
     kip848_broker.faults.on("OffsetCommit", error(ErrorCode.TOPIC_AUTHORIZATION_FAILED), group="g", times=ALWAYS)
-    consumer = kind(_conf(kip848_broker))
+    consumer = kind(member_conf(kip848_broker))
 
     def handle(message: Any) -> None:
         if message.offset() == 2:
@@ -446,9 +439,9 @@ def test_an_end_whose_last_commit_was_refused_says_so(kip848_broker: EmbeddedBro
 
 def test_a_refusal_that_has_passed_is_not_raised_at_the_end(kip848_broker: EmbeddedBroker) -> None:
     """A service that runs for months must not end with the error of a commit that was made up for."""
-    _filled(kip848_broker, 3)
+    fill(kip848_broker, 3)
     refused = kip848_broker.faults.on("OffsetCommit", error(ErrorCode.TOPIC_AUTHORIZATION_FAILED), group="g")
-    with Consumer(_conf(kip848_broker)) as consumer:
+    with Consumer(member_conf(kip848_broker)) as consumer:
 
         def end() -> None:
             wait_until(lambda: _committed(kip848_broker) == 3, what="all are committed")
@@ -491,7 +484,7 @@ def test_commits_go_on_while_a_revocation_waits_for_a_handler(
     settings: dict[str, Any] = {"group.protocol": protocol}
     if protocol == "classic":
         settings["partition.assignment.strategy"] = "cooperative-sticky"
-    consumer, held, over = kind(_conf(kip848_broker, **settings)), Held(), threading.Event()
+    consumer, held, over = kind(member_conf(kip848_broker, **settings)), Held(), threading.Event()
     arguments: dict[str, Any] = {}
     if transactions:
         producer = Producer({"bootstrap.servers": kip848_broker.bootstrap_servers, "transactional.id": "t"})
@@ -508,7 +501,7 @@ def test_commits_go_on_while_a_revocation_waits_for_a_handler(
             await consumer.process(held.handle_async, **arguments)
 
     def join() -> None:
-        with Consumer(_conf(kip848_broker, **settings)) as joining:
+        with Consumer(member_conf(kip848_broker, **settings)) as joining:
             joining.subscribe(["orders"])
             while not over.is_set():
                 joining.poll(0.05)
@@ -545,7 +538,7 @@ def test_commits_go_on_while_the_end_waits_for_a_handler(kip848_broker: Embedded
     kip848_broker.topics.create("orders", 2)
     kip848_broker.produce_many("orders", [NewRecord("hang", partition=number) for number in range(2)])
     kip848_broker.produce_many("orders", [NewRecord("stop", partition=0)])
-    consumer, held = kind(_conf(kip848_broker)), Held()
+    consumer, held = kind(member_conf(kip848_broker)), Held()
 
     def fail(message: Any) -> None:
         if message.value() == b"stop":
@@ -586,11 +579,11 @@ def test_commits_go_on_while_the_end_waits_for_a_handler(kip848_broker: Embedded
 
 def test_an_event_loop_that_was_blocked_is_no_end(kip848_broker: EmbeddedBroker) -> None:
     """The member lost its partitions, and joins again: a service must not stop for it."""
-    _filled(kip848_broker, 3)
+    fill(kip848_broker, 3)
     calls: list[int] = []
 
     async def main() -> None:
-        async with AsyncConsumer(_conf(kip848_broker, **{"max.poll.interval.ms": 1000})) as consumer:
+        async with AsyncConsumer(member_conf(kip848_broker, **{"max.poll.interval.ms": 1000})) as consumer:
             await consumer.subscribe(["orders"])
 
             async def handle(message: Any) -> None:
@@ -609,14 +602,14 @@ def test_an_event_loop_that_was_blocked_is_no_end(kip848_broker: EmbeddedBroker)
 
 def test_threads_of_handlers_do_not_keep_the_program_from_ending(kip848_broker: EmbeddedBroker) -> None:
     """process() waits for a hung handler for grace_s, and the interpreter would wait for ever."""
-    _filled(kip848_broker, 1)
+    fill(kip848_broker, 1)
     threads: list[threading.Thread] = []
 
     def handle(_: Any) -> None:
         threads.append(threading.current_thread())
         consumer.hand_over()
 
-    with Consumer(_conf(kip848_broker)) as consumer:
+    with Consumer(member_conf(kip848_broker)) as consumer:
         consumer.subscribe(["orders"])
         consumer.process(handle)
     (thread,) = threads
@@ -627,7 +620,7 @@ def test_threads_of_handlers_do_not_keep_the_program_from_ending(kip848_broker: 
 
 def test_a_second_ctrl_c_ends_the_wait_and_commits_what_is_done(kip848_broker: EmbeddedBroker) -> None:
     """An impatient operator gets the prompt back, and nothing that is done is repeated."""
-    _filled(kip848_broker, 2)
+    fill(kip848_broker, 2)
     hang = threading.Event()
     main = threading.main_thread().ident
     assert main is not None
@@ -642,7 +635,7 @@ def test_a_second_ctrl_c_ends_the_wait_and_commits_what_is_done(kip848_broker: E
             signal.pthread_kill(main, signal.SIGINT)
             hang.wait()
 
-    with Consumer(_conf(kip848_broker, **{"auto.commit.interval.ms": 60_000})) as consumer:
+    with Consumer(member_conf(kip848_broker, **{"auto.commit.interval.ms": 60_000})) as consumer:
         consumer.subscribe(["orders"])
         with pytest.raises(KeyboardInterrupt):
             consumer.process(handle, grace_s=600)
@@ -667,9 +660,9 @@ _POOL = ThreadPoolExecutor(1)
 )
 def test_work_that_a_handler_only_returns_is_not_committed(kip848_broker: EmbeddedBroker, handler: Any) -> None:
     """``lambda message: save(message)`` of an async function ran nothing, and every record was committed as done."""
-    _filled(kip848_broker, 3)
+    fill(kip848_broker, 3)
     letters = DeadLetters(Producer({"bootstrap.servers": kip848_broker.bootstrap_servers}), "dead")
-    with Consumer(_conf(kip848_broker)) as consumer:
+    with Consumer(member_conf(kip848_broker)) as consumer:
         consumer.subscribe(["orders"])
         with pytest.raises(ConfigError, match=r"the handler returned a \w+, and its record would count as done"):
             consumer.process(handler, dead_letter=letters)
@@ -679,7 +672,7 @@ def test_work_that_a_handler_only_returns_is_not_committed(kip848_broker: Embedd
 @pytest.mark.filterwarnings("error")
 def test_work_that_an_async_handler_does_not_await_is_not_committed(kip848_broker: EmbeddedBroker) -> None:
     """A forgotten await, a task of its own, and a handler that is not asynchronous at all."""
-    _filled(kip848_broker, 3)
+    fill(kip848_broker, 3)
 
     async def forgets(message: Any) -> Any:
         return _save(message)
@@ -688,7 +681,7 @@ def test_work_that_an_async_handler_does_not_await_is_not_committed(kip848_broke
         return asyncio.create_task(_save(message))
 
     async def main(handler: Any, refusal: str) -> None:
-        async with AsyncConsumer(_conf(kip848_broker)) as consumer:
+        async with AsyncConsumer(member_conf(kip848_broker)) as consumer:
             await consumer.subscribe(["orders"])
             with pytest.raises(ConfigError, match=refusal):
                 await consumer.process(handler, on_error="skip")
@@ -701,7 +694,7 @@ def test_work_that_an_async_handler_does_not_await_is_not_committed(kip848_broke
 
 def test_dead_letters_need_a_producer_and_a_topic(kip848_broker: EmbeddedBroker) -> None:
     """The name of the topic alone was taken, and process() ended in an AttributeError at the first bad record."""
-    with Consumer(_conf(kip848_broker)) as consumer:
+    with Consumer(member_conf(kip848_broker)) as consumer:
         consumer.subscribe(["orders"])
         with pytest.raises(ArgumentTypeError, match=r"dead_letter='dead': give DeadLetters\(producer, topic\)"):
             consumer.process(print, dead_letter="dead")  # type: ignore[arg-type]

@@ -17,6 +17,7 @@ from kip848_client.consumer.processing.sender import Sender
 from kip848_client.errors import ArgumentTypeError, ConfigError, IllegalStateError, ProcessingError
 from kip848_client.testing import EmbeddedBroker
 from tests.processing.harness import P, Played
+from tests.processing.orders import fill, member_conf
 from tests.support.waiting import TIMEOUT_S, wait_until
 
 NO = ValueError("no")
@@ -55,17 +56,6 @@ class FakeProducer:
             value, on_delivery = self.sent.pop(0)
             self._reports.append(lambda: on_delivery(error, None))
         return value
-
-
-def _conf(broker: EmbeddedBroker) -> dict[str, Any]:
-    own = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g", "auto.offset.reset": "earliest"}
-    return {**own, "auto.commit.interval.ms": 20}
-
-
-def _filled(broker: EmbeddedBroker, count: int) -> None:
-    broker.topics.create("orders", 1)
-    for number in range(count):
-        broker.produce("orders", str(number), key=str(number))
 
 
 # --- the core
@@ -174,7 +164,7 @@ def test_what_has_no_room_in_the_producer_is_sent_in_order_as_room_comes() -> No
 
 
 def _in_threads(broker: EmbeddedBroker, handler: Callable[..., None], **more: Any) -> Callable[[], None]:
-    consumer: Consumer[Any, Any] = Consumer(_conf(broker))
+    consumer: Consumer[Any, Any] = Consumer(member_conf(broker))
     consumer.subscribe(["orders"])
 
     def run() -> None:
@@ -189,7 +179,7 @@ def _in_tasks(broker: EmbeddedBroker, handler: Callable[..., None], **more: Any)
         handler(*arguments)
 
     async def main() -> None:
-        async with AsyncConsumer(_conf(broker)) as consumer:
+        async with AsyncConsumer(member_conf(broker)) as consumer:
             await consumer.subscribe(["orders"])
             await consumer.process(handle, until="end", **more)
 
@@ -201,7 +191,7 @@ def test_records_are_committed_as_their_outputs_are_acknowledged(
     kip848_broker: EmbeddedBroker, way: Callable[..., Callable[[], None]]
 ) -> None:
     """``produce()`` only queues: a process that was killed lost the outputs of 1,000 committed records."""
-    _filled(kip848_broker, 3)
+    fill(kip848_broker, 3)
     producer = FakeProducer()
 
     def handle(message: Any, outputs: HandlerOutputs) -> None:
@@ -229,7 +219,7 @@ def test_a_refused_output_ends_process_as_a_handler_that_raised(
     kip848_broker: EmbeddedBroker, way: Callable[..., Callable[[], None]]
 ) -> None:
     """A record without its output must not be committed."""
-    _filled(kip848_broker, 1)
+    fill(kip848_broker, 1)
     failures: list[ProcessingFailure] = []
     conf = {"bootstrap.servers": kip848_broker.bootstrap_servers, "allow.auto.create.topics": False}
 
@@ -250,7 +240,7 @@ def test_what_a_callback_of_the_producer_raises_ends_process(
     kip848_broker: EmbeddedBroker, way: Callable[..., Callable[[], None]], error: BaseException
 ) -> None:
     """The thread that polls would end with it, and process() would wait for acknowledgements for ever."""
-    _filled(kip848_broker, 2)
+    fill(kip848_broker, 2)
     producer = FakeProducer()
     raised: list[BaseException] = []
 
@@ -279,7 +269,7 @@ def test_what_a_callback_of_the_producer_raises_ends_process(
 
 def test_the_end_names_what_the_handler_raised_and_what_the_callback_did(kip848_broker: EmbeddedBroker) -> None:
     """An exception of `on_failure` that is told as the handler's is looked for in the wrong place."""
-    _filled(kip848_broker, 1)
+    fill(kip848_broker, 1)
 
     def handle(_: Any) -> None:
         raise KeyError("customer")
@@ -293,7 +283,7 @@ def test_the_end_names_what_the_handler_raised_and_what_the_callback_did(kip848_
 
 def test_nothing_is_produced_by_a_call_that_raised(kip848_broker: EmbeddedBroker) -> None:
     """Half of its outputs would be there twice after the next attempt."""
-    _filled(kip848_broker, 1)
+    fill(kip848_broker, 1)
     producer = FakeProducer()
     kept: list[HandlerOutputs] = []
 
@@ -316,7 +306,7 @@ def _produce_length(copy: Any, outputs: HandlerOutputs) -> None:
 @pytest.mark.slow
 def test_a_handler_in_another_process_produces_as_well(kip848_broker: EmbeddedBroker) -> None:
     """What it has produced comes back with its return, and is sent by the process that commits."""
-    _filled(kip848_broker, 2)
+    fill(kip848_broker, 2)
     kip848_broker.topics.create("totals", 1)
     producer = Producer({"bootstrap.servers": kip848_broker.bootstrap_servers})
     with ProcessPoolExecutor(1) as pool:
@@ -328,7 +318,7 @@ def test_a_handler_in_another_process_produces_as_well(kip848_broker: EmbeddedBr
 def test_arguments_that_do_not_go_together_are_refused(kip848_broker: EmbeddedBroker) -> None:
     """A name in place of a producer, two places for outputs, a handler that takes none."""
     producer = FakeProducer()
-    with Consumer(_conf(kip848_broker)) as consumer:
+    with Consumer(member_conf(kip848_broker)) as consumer:
         consumer.subscribe(["orders"])
         with pytest.raises(ArgumentTypeError, match="outputs='totals' is not a producer; give a confluent_kafka"):
             consumer.process(lambda message, outputs: None, outputs="totals")  # type: ignore[arg-type]

@@ -16,18 +16,9 @@ from confluent_kafka import Producer
 
 from kip848_client import Consumer, DeadLetters, ProcessingFailure
 from kip848_client.errors import ArgumentTypeError, HandlerDiedError, ProcessingError
-from kip848_client.testing import EmbeddedBroker, NewRecord
+from kip848_client.testing import EmbeddedBroker
+from tests.processing.orders import fill, member_conf
 from tests.support.waiting import wait_until
-
-
-def _conf(broker: EmbeddedBroker) -> dict[str, Any]:
-    base = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g", "auto.offset.reset": "earliest"}
-    return {**base, "auto.commit.interval.ms": 50}
-
-
-def _filled(broker: EmbeddedBroker, count: int, *, keys: int = 1_000) -> None:
-    broker.topics.create("orders")
-    broker.produce_many("orders", [NewRecord(str(number), key=str(number % keys)) for number in range(count)])
 
 
 def _two() -> Executor:
@@ -42,12 +33,12 @@ def _deadly(record: Any, outputs: Any) -> None:
 
 def test_a_record_that_ends_its_process_goes_to_the_dead_letters(kip848_broker: EmbeddedBroker) -> None:
     """An image that takes all memory stopped its group for ever, with each start again."""
-    _filled(kip848_broker, 12, keys=4)
+    fill(kip848_broker, 12, keys=4)
     kip848_broker.topics.create("done")
     kip848_broker.topics.create("dead")
     producer = Producer({"bootstrap.servers": kip848_broker.bootstrap_servers})
     failures: list[ProcessingFailure] = []
-    with Consumer(_conf(kip848_broker)) as consumer:
+    with Consumer(member_conf(kip848_broker)) as consumer:
         consumer.subscribe(["orders"])
         consumer.process(
             _deadly,
@@ -80,8 +71,8 @@ def _hang_or_die(record: Any, folder: Path) -> None:
 
 def test_a_process_that_hangs_is_ended_after_timeout_s(kip848_broker: EmbeddedBroker, tmp_path: Path) -> None:
     """One suspect that hangs would keep the others waiting, and then the pool."""
-    _filled(kip848_broker, 4)
-    with Consumer(_conf(kip848_broker)) as consumer:
+    fill(kip848_broker, 4)
+    with Consumer(member_conf(kip848_broker)) as consumer:
         consumer.subscribe(["orders"])
         consumer.process(
             partial(_hang_or_die, folder=tmp_path), executor=_two, timeout_s=1, on_error="skip", until="end", grace_s=1
@@ -93,8 +84,8 @@ def test_a_process_that_hangs_is_ended_after_timeout_s(kip848_broker: EmbeddedBr
 
 def test_a_hand_over_ends_processes_that_hang(kip848_broker: EmbeddedBroker, tmp_path: Path) -> None:
     """The program could not end: Python waits for its processes. What was in hand is not committed."""
-    _filled(kip848_broker, 2)
-    with Consumer(_conf(kip848_broker)) as consumer:
+    fill(kip848_broker, 2)
+    with Consumer(member_conf(kip848_broker)) as consumer:
         consumer.subscribe(["orders"])
 
         def end(pids: list[int]) -> None:
@@ -147,14 +138,14 @@ def test_a_pool_that_cannot_run_anything_is_no_failure_of_records(
     kip848_broker: EmbeddedBroker, make: Callable[[int], Any], text: str
 ) -> None:
     """A model that cannot be loaded ends every process: all records would go to the dead letters."""
-    _filled(kip848_broker, 6)
+    fill(kip848_broker, 6)
     made = [0]
 
     def factory() -> Any:
         made[0] += 1
         return make(made[0])
 
-    with Consumer(_conf(kip848_broker)) as consumer:
+    with Consumer(member_conf(kip848_broker)) as consumer:
         consumer.subscribe(["orders"])
         with pytest.raises(ProcessingError, match=text):
             consumer.process(partial(_hang_or_die, folder=Path()), executor=factory, on_error="skip", concurrency=1)
@@ -163,8 +154,8 @@ def test_a_pool_that_cannot_run_anything_is_no_failure_of_records(
 
 def test_an_executor_that_is_none_is_refused(kip848_broker: EmbeddedBroker) -> None:
     """At once, and with what to give."""
-    _filled(kip848_broker, 1)
-    with Consumer(_conf(kip848_broker)) as consumer:
+    fill(kip848_broker, 1)
+    with Consumer(member_conf(kip848_broker)) as consumer:
         consumer.subscribe(["orders"])
         with pytest.raises(ArgumentTypeError, match=r"lambda: ProcessPoolExecutor\(4\)"):
             consumer.process(print, executor=4)  # type: ignore[arg-type]

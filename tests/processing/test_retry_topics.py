@@ -28,14 +28,10 @@ from kip848_client import (
 from kip848_client.errors import ArgumentTypeError, ConfigError, ProcessingError
 from kip848_client.member.processing.tiers import FailureHeaders, read_failed
 from kip848_client.testing import EmbeddedBroker, NewRecord
+from tests.processing.orders import fill, member_conf
 from tests.support.waiting import TIMEOUT_S, wait_until
 
 LONG_MS = 3_600_000
-
-
-def _conf(broker: EmbeddedBroker, **settings: Any) -> dict[str, Any]:
-    base = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g", "auto.offset.reset": "earliest"}
-    return {**base, "auto.commit.interval.ms": 50, **settings}
 
 
 def _producer(broker: EmbeddedBroker, **settings: Any) -> Producer:
@@ -92,11 +88,6 @@ def _running(
         raise errors[0]
 
 
-def _filled(broker: EmbeddedBroker, count: int, *, keys: int = 10) -> None:
-    broker.topics.create("orders", 1)
-    broker.produce_many("orders", [NewRecord(str(number), key=str(number % keys)) for number in range(count)])
-
-
 def _put_into(broker: EmbeddedBroker, topic: str, count: int, *, due_ms: int, group: str = "g") -> None:
     """Records of *orders* that have failed."""
     failed = [
@@ -132,7 +123,7 @@ def test_a_record_comes_back_from_each_tier_as_it_was(kip848_broker: EmbeddedBro
         assert "OSError: down" in str(attempt.last_error)
 
     retries = RetryTopics("orders-retry", ["200ms", 0.3], producer=_producer(kip848_broker), partitions=2)
-    conf, topics = _conf(kip848_broker), ["orders", *retries.topics]
+    conf, topics = member_conf(kip848_broker), ["orders", *retries.topics]
     with _running(kind, conf, topics, handle, retry_later=retries, on_failure=failures.append):
         wait_until(lambda: len(seen) == 3)
     first = ("orders", 0, 0, 1_000_000, b"ann", b"tea", [("trace", b"17")])
@@ -151,7 +142,7 @@ def test_a_record_comes_back_from_each_tier_as_it_was(kip848_broker: EmbeddedBro
 @pytest.mark.parametrize("kind", [Consumer, AsyncConsumer])
 def test_others_go_on_while_records_wait_and_no_commit_passes_them(kip848_broker: EmbeddedBroker, kind: type) -> None:
     """A record that waits for an hour would hold its key; or an hour later it would be committed and not handled."""
-    _filled(kip848_broker, 100, keys=1)
+    fill(kip848_broker, 100, keys=1)
     seen: list[int] = []
 
     def handle(message: Any) -> None:
@@ -162,7 +153,7 @@ def test_others_go_on_while_records_wait_and_no_commit_passes_them(kip848_broker
     retries = RetryTopics("orders-retry", ["1h"], producer=_producer(kip848_broker), partitions=1)
     topics = ["orders", *retries.topics]
     for _ in range(2):  # the next owner waits, too
-        with _running(kind, _conf(kip848_broker), topics, handle, retry_later=retries) as consumer:
+        with _running(kind, member_conf(kip848_broker), topics, handle, retry_later=retries) as consumer:
             wait_until(lambda: kip848_broker.groups.committed("g").get(("orders", 0)) == 100)
 
             def waits() -> bool:
@@ -178,7 +169,7 @@ def test_others_go_on_while_records_wait_and_no_commit_passes_them(kip848_broker
 
 def test_after_the_last_tier_comes_the_dead_letter_with_the_first_place(kip848_broker: EmbeddedBroker) -> None:
     """A letter that names a retry topic says nothing of where its record came from."""
-    _filled(kip848_broker, 1)
+    fill(kip848_broker, 1)
     kip848_broker.topics.create("dead")
     retries = RetryTopics("r", ["1ms", "1ms"], partitions=1)
     letters = DeadLetters(_producer(kip848_broker), "dead")
@@ -189,7 +180,7 @@ def test_after_the_last_tier_comes_the_dead_letter_with_the_first_place(kip848_b
     retry = tenacity.Retrying(stop=tenacity.stop_after_attempt(2), wait=tenacity.wait_none())
     topics = ["orders", *retries.topics]
     given: dict[str, Any] = {"retry_later": retries, "dead_letter": letters, "retry": retry}
-    with _running(Consumer, _conf(kip848_broker), topics, handle, **given) as consumer:
+    with _running(Consumer, member_conf(kip848_broker), topics, handle, **given) as consumer:
         wait_until(lambda: kip848_broker.records("dead"))
         wait_until(lambda: (status := consumer.processing_status()) is None or status.dead_letters)
         status = consumer.processing_status()
@@ -205,7 +196,7 @@ def test_after_the_last_tier_comes_the_dead_letter_with_the_first_place(kip848_b
 
 def test_an_error_that_does_not_pass_waits_in_no_tier(kip848_broker: EmbeddedBroker) -> None:
     """A record that can never be handled would be told of hours later."""
-    _filled(kip848_broker, 2)
+    fill(kip848_broker, 2)
     kip848_broker.topics.create("dead")
     retries = RetryTopics("r", ["1h"], errors=(OSError, TimeoutError), partitions=1)
 
@@ -213,7 +204,7 @@ def test_an_error_that_does_not_pass_waits_in_no_tier(kip848_broker: EmbeddedBro
         raise OSError if message.offset() else ValueError
 
     given: dict[str, Any] = {"retry_later": retries, "dead_letter": DeadLetters(_producer(kip848_broker), "dead")}
-    with _running(Consumer, _conf(kip848_broker), ["orders", *retries.topics], handle, **given):
+    with _running(Consumer, member_conf(kip848_broker), ["orders", *retries.topics], handle, **given):
         wait_until(lambda: kip848_broker.groups.committed("g").get(("orders", 0)) == 2)
     assert [letter.value for letter in kip848_broker.records("dead")] == [b"0"]
     assert [record.value for record in kip848_broker.records("r-1")] == [b"1"]
@@ -222,7 +213,7 @@ def test_an_error_that_does_not_pass_waits_in_no_tier(kip848_broker: EmbeddedBro
 @pytest.mark.parametrize("kind", [Consumer, AsyncConsumer])
 def test_with_transactions_a_record_is_in_one_tier_exactly(kip848_broker: EmbeddedBroker, kind: type) -> None:
     """What its handler produced before it failed must not be seen, and the record must not be in two tiers."""
-    _filled(kip848_broker, 20)
+    fill(kip848_broker, 20)
     kip848_broker.topics.create("invoices", 1)
     retries = RetryTopics("r", ["20ms", "30ms"], partitions=2)
 
@@ -234,7 +225,7 @@ def test_with_transactions_a_record_is_in_one_tier_exactly(kip848_broker: Embedd
     producer = _producer(kip848_broker, **{"transactional.id": "tx", "metadata.recovery.strategy": "none"})
     topics = ["orders", *retries.topics]
     given: dict[str, Any] = {"retry_later": retries, "transactional": producer, "slice_ms": 10}
-    with _running(kind, _conf(kip848_broker), topics, handle, **given):
+    with _running(kind, member_conf(kip848_broker), topics, handle, **given):
         wait_until(lambda: len(kip848_broker.records("invoices")) >= 20)
     assert Counter(one.value for one in kip848_broker.records("invoices")) == Counter(
         str(number).encode() for number in range(20)
@@ -254,7 +245,9 @@ def test_groups_that_share_topics_handle_their_own_records(kip848_broker: Embedd
     seen: list[int] = []
     retries = RetryTopics("r", ["1h"], producer=_producer(kip848_broker))
     topics = ["orders", "r-1"]
-    with _running(Consumer, _conf(kip848_broker), topics, lambda one: seen.append(one.offset()), retry_later=retries):
+    with _running(
+        Consumer, member_conf(kip848_broker), topics, lambda one: seen.append(one.offset()), retry_later=retries
+    ):
         wait_until(lambda: kip848_broker.groups.committed("g").get(("r-1", 0)) == 3)
     assert seen == [0]
 
@@ -269,7 +262,7 @@ def test_tiers_are_read_from_their_first_record_whatever_the_reset_policy(
     _put_into(kip848_broker, "r-1", 5, due_ms=0)
     seen: list[int] = []
     retries = RetryTopics("r", ["1h"], producer=_producer(kip848_broker))
-    conf = _conf(kip848_broker, **{"auto.offset.reset": "latest"})
+    conf = member_conf(kip848_broker, **{"auto.offset.reset": "latest"})
     with _running(kind, conf, ["orders", "r-1"], lambda one: seen.append(one.offset()), retry_later=retries):
         wait_until(lambda: len(seen) == 5)
     assert sorted(seen) == list(range(5))
@@ -277,7 +270,7 @@ def test_tiers_are_read_from_their_first_record_whatever_the_reset_policy(
 
 def test_one_process_writes_and_another_reads(kip848_broker: EmbeddedBroker) -> None:
     """The slow work of an outage would take slots of the process that has the new records."""
-    _filled(kip848_broker, 1)
+    fill(kip848_broker, 1)
     seen: list[int] = []
 
     def fail(_: Any) -> None:
@@ -285,9 +278,9 @@ def test_one_process_writes_and_another_reads(kip848_broker: EmbeddedBroker) -> 
 
     writes = RetryTopics("r", ["1ms"], producer=_producer(kip848_broker), partitions=1, elsewhere=True)
     reads = RetryTopics("r", ["1ms"], producer=_producer(kip848_broker))
-    with _running(Consumer, _conf(kip848_broker), ["orders"], fail, retry_later=writes):
+    with _running(Consumer, member_conf(kip848_broker), ["orders"], fail, retry_later=writes):
         wait_until(lambda: "r-1" in kip848_broker.topics)
-        conf = _conf(kip848_broker)
+        conf = member_conf(kip848_broker)
         with _running(Consumer, conf, reads.topics, lambda one: seen.append(one.offset()), retry_later=reads):
             wait_until(lambda: seen)
     assert seen == [0]
@@ -305,7 +298,7 @@ def test_a_partition_that_waits_is_forgotten_when_it_moves(kip848_broker: Embedd
 
     def run() -> AbstractContextManager[Consumer[Any, Any]]:
         retries = RetryTopics("r", ["2h"], producer=_producer(kip848_broker))
-        return _running(kind, _conf(kip848_broker), ["r-1"], lambda _: None, retry_later=retries)
+        return _running(kind, member_conf(kip848_broker), ["r-1"], lambda _: None, retry_later=retries)
 
     with run() as first:
         wait_until(lambda: held(first) == 2)
@@ -325,7 +318,7 @@ def test_the_application_cannot_resume_what_waits_by_mistake(kip848_broker: Embe
     def handle(_: Any) -> None:
         seen.append(_now_ms())
 
-    with _running(Consumer, _conf(kip848_broker), ["r-1"], handle, retry_later=retries) as consumer:
+    with _running(Consumer, member_conf(kip848_broker), ["r-1"], handle, retry_later=retries) as consumer:
         wait_until(lambda: seen or ((status := consumer.processing_status()) is not None and status.held))
         consumer.resume([TopicPartition("r-1", 0)])
         wait_until(lambda: seen)
@@ -334,7 +327,7 @@ def test_the_application_cannot_resume_what_waits_by_mistake(kip848_broker: Embe
 
 def test_a_batch_waits_record_by_record(kip848_broker: EmbeddedBroker) -> None:
     """A batch that failed would be committed with only its first record in the tier."""
-    _filled(kip848_broker, 6)
+    fill(kip848_broker, 6)
     seen: list[list[int]] = []
 
     def insert(messages: list[Any]) -> None:
@@ -345,7 +338,7 @@ def test_a_batch_waits_record_by_record(kip848_broker: EmbeddedBroker) -> None:
     retries = RetryTopics("r", ["50ms"], producer=_producer(kip848_broker), partitions=1)
     topics = ["orders", "r-1"]
     given: dict[str, Any] = {"retry_later": retries, "batch": [6, 60], "order": "partition"}
-    with _running(Consumer, _conf(kip848_broker), topics, insert, **given):
+    with _running(Consumer, member_conf(kip848_broker), topics, insert, **given):
         wait_until(lambda: kip848_broker.groups.committed("g").get(("r-1", 0)) == 6)
     assert sorted(offset for batch in seen for offset in batch) == sorted([*range(6), *range(6)])
 
@@ -362,7 +355,7 @@ def test_nothing_stays_paused_when_process_has_ended(kip848_broker: EmbeddedBrok
         raise ValueError
 
     retries = RetryTopics("r", ["2h"], producer=_producer(kip848_broker), errors=OSError)
-    with Consumer(_conf(kip848_broker)) as consumer:
+    with Consumer(member_conf(kip848_broker)) as consumer:
         consumer.subscribe(["orders", "r-1"])
         with pytest.raises(ProcessingError):
             consumer.process(handle, retry_later=retries)
@@ -378,18 +371,20 @@ def _fails_first(_: Any) -> None:
 
 def test_handlers_in_processes_are_told_their_attempt(kip848_broker: EmbeddedBroker) -> None:
     """The copy that is sent to a process would come without what the tier knows."""
-    _filled(kip848_broker, 3)
+    fill(kip848_broker, 3)
     retries = RetryTopics("r", [timedelta(milliseconds=20)], producer=_producer(kip848_broker), partitions=1)
     with (
         ProcessPoolExecutor(1) as pool,
-        _running(Consumer, _conf(kip848_broker), ["orders", "r-1"], _fails_first, retry_later=retries, executor=pool),
+        _running(
+            Consumer, member_conf(kip848_broker), ["orders", "r-1"], _fails_first, retry_later=retries, executor=pool
+        ),
     ):
         wait_until(lambda: kip848_broker.groups.committed("g").get(("r-1", 0)) == 3)
 
 
 def test_a_deserialiser_that_fails_is_asked_again_when_the_record_is_due(kip848_broker: EmbeddedBroker) -> None:
     """While a schema registry is away its records would be handled at once, again and again."""
-    _filled(kip848_broker, 1)
+    fill(kip848_broker, 1)
     seen: list[Any] = []
 
     def value(data: bytes, context: Any) -> str:
@@ -399,7 +394,7 @@ def test_a_deserialiser_that_fails_is_asked_again_when_the_record_is_due(kip848_
         return data.decode()
 
     retries = RetryTopics("r", ["200ms"], producer=_producer(kip848_broker), partitions=1)
-    conf = _conf(kip848_broker, **{"value.deserializer": value})
+    conf = member_conf(kip848_broker, **{"value.deserializer": value})
     with _running(Consumer, conf, ["orders", "r-1"], lambda one: seen.append(one.value()), retry_later=retries):
         wait_until(lambda: seen)
     assert seen == ["0"]
@@ -444,7 +439,7 @@ def test_topics_that_would_lose_records_are_refused_at_the_start(
     if settings is not None:
         kip848_broker.topics.create("r-1", 1, configs=settings)
     retries = RetryTopics("r", ["1m"], **{"producer": _producer(kip848_broker)} | arguments)
-    with Consumer(_conf(kip848_broker)) as consumer:
+    with Consumer(member_conf(kip848_broker)) as consumer:
         consumer.subscribe(topics)
         with pytest.raises(ConfigError, match=text):
             consumer.process(lambda _: None, retry_later=retries, until="end")

@@ -25,8 +25,9 @@ from kip848_client.errors import (
     ProducerFencedError,
     TransactionFailedError,
 )
-from kip848_client.testing import EmbeddedBroker, NewRecord
+from kip848_client.testing import EmbeddedBroker
 from tests.interop.embedded.clients import read_committed
+from tests.processing.orders import fill
 from tests.support.waiting import TIMEOUT_S, wait_until
 
 RETRY = tenacity.Retrying(stop=tenacity.stop_after_attempt(3), wait=tenacity.wait_none())
@@ -51,10 +52,9 @@ def _producer(broker: EmbeddedBroker, name: str = "tx") -> Producer:
 
 
 def _filled(broker: EmbeddedBroker, count: int, *, keys: int = 10, partitions: int = 1) -> None:
-    broker.topics.create("orders", partitions)
     broker.topics.create("invoices", 1)
     broker.topics.create("dead", 1)
-    broker.produce_many("orders", [NewRecord(str(number), key=str(number % keys)) for number in range(count)])
+    fill(broker, count, keys=keys, partitions=partitions)
 
 
 def _written(broker: EmbeddedBroker, topic: str = "invoices") -> list[str]:
