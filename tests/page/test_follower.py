@@ -5,6 +5,10 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import os
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +19,7 @@ from confluent_kafka import Producer, TopicPartition
 
 from kip848_client import Admin, Consumer, EmbeddedBroker
 from kip848_client.cli import main
+from kip848_client.cli.shared.signals import sigterm_interrupts
 from kip848_client.errors import ConfigError
 from kip848_client.tools.page.analysis import timeline_of, what_went_wrong
 from kip848_client.tools.page.follower import Board, Following, PageFollower
@@ -23,7 +28,7 @@ from kip848_client.tools.page.situation import Level, Situation
 from kip848_client.tools.page.web import Page
 from kip848_client.tools.watching.groups_follower import now_ms
 from tests.recorder.test_command import member, settle
-from tests.support.waiting import wait_until
+from tests.support.waiting import TIMEOUT_S, wait_until
 
 DAY_MS = 86_400_000
 
@@ -277,3 +282,29 @@ def test_wrong_options_are_answered_in_one_line(
     """Before anything is opened."""
     assert main(["groups", "serve", "--bootstrap", "127.0.0.1:1", *arguments]) == 1
     assert says in capsys.readouterr().err
+
+
+def test_sigterm_ends_a_page_as_ctrl_c_does(tmp_path: Path) -> None:
+    """It died at once, and each page without --file left its temporary folder, of up to 500 MB."""
+    command = [sys.executable, "-m", "kip848_client", "groups", "serve", "--bootstrap", "127.0.0.1:1"]
+    environment = os.environ | {"TMPDIR": str(tmp_path), "TEMP": str(tmp_path), "TMP": str(tmp_path)}
+    with subprocess.Popen(
+        [*command, "--listen", "127.0.0.1:0"], stderr=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        assert process.stderr is not None
+        host, _, port = process.stderr.readline().strip().removeprefix("http://").rstrip("/").partition(":")
+        with contextlib.closing(http.client.HTTPConnection(host, int(port), timeout=TIMEOUT_S)) as connection:
+            connection.request("GET", "/health")
+            assert connection.getresponse().status == 503
+        assert len(list(tmp_path.iterdir())) == 1
+        process.terminate()
+        assert process.wait(TIMEOUT_S) == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_sigterm_interrupts_what_runs_until_it_is_interrupted() -> None:
+    """`groups record` lost what it had not written yet, and left half a line."""
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt), sigterm_interrupts():
+        signal.raise_signal(signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) == before

@@ -17,6 +17,19 @@ else:
 
 
 @contextmanager
+def sigterm_interrupts() -> Iterator[None]:
+    """Let SIGTERM, by which service managers and containers end a command, end it as Ctrl-C does."""
+    if threading.current_thread() is not threading.main_thread():  # handlers of signals are its own
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
+
+
+@contextmanager
 def stop_on_signal(*, second_interrupts: bool = False) -> Iterator[threading.Event]:
     """Turn the first of `STOP_SIGNALS` into an event.
 

@@ -44,6 +44,7 @@ from kip848_client.admin.results import raise_all
 from kip848_client.cli.shared.options import request_timeout
 from kip848_client.cli.shared.parser import declare_when_given
 from kip848_client.cli.shared.properties import add_client_arguments, read_properties
+from kip848_client.cli.shared.signals import sigterm_interrupts
 from kip848_client.cli.shared.tables import name_partitions, number, table
 from kip848_client.common.json_text import to_json
 from kip848_client.common.model import NamedPartition
@@ -164,7 +165,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.action == "validate-regex":
         return _validate(arguments.pattern, arguments.topics)
     if arguments.action in _MODULES:
-        return int(_module(arguments.action).run(arguments))
+        with sigterm_interrupts():
+            return int(_module(arguments.action).run(arguments))
 
     with Admin(read_properties(arguments)) as admin:
         answer, refused = _ask(admin, arguments)

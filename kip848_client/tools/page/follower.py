@@ -454,7 +454,8 @@ class Following:
     def stop(self) -> None:
         """End, and wait for that."""
         self._stopping.set()
-        self._thread.join()
+        if self._thread.ident is not None:
+            self._thread.join()
 
     def _run(self) -> None:
         while not self._stopping.is_set():

@@ -109,8 +109,8 @@ def run(arguments: argparse.Namespace) -> int:
         with PageServer(board, host=host or _EVERY_ADDRESS, port=port) as server:
             hosts = arguments.allow_host if is_loopback(host) else None
             print(f"http://{in_url(host or 'localhost')}:{server.port}/", file=sys.stderr, flush=True)
-            following.start(ended=server.stop)
             try:
+                following.start(ended=server.stop)
                 server.run(token=token, hosts=hosts)
             finally:
                 following.stop()
