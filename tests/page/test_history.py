@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from msgspec.structs import replace
 from kip848_client.errors import ConfigError
 from kip848_client.journal import JournalEvent
 from kip848_client.tools.page.analysis import clipped, timeline_of, what_went_wrong, with_beginnings
-from kip848_client.tools.page.history import HistoryFile, HistoryReader
+from kip848_client.tools.page.history import HistoryFile, HistoryReader, held
 from kip848_client.tools.report import build_timelines
 from kip848_client.tools.report.findings import Finding, findings_of
 from kip848_client.tools.report.sampling import CommitSampler
@@ -156,6 +157,23 @@ def test_a_file_of_other_groups_is_refused(
     history.close()
     with pytest.raises(ConfigError, match="choose another file"):
         HistoryFile(path, cluster_id=cluster_id, groups=groups)
+
+
+def test_two_pages_do_not_write_one_file(path: Path) -> None:
+    """Each change was in it twice, and each time without a reader."""
+    with held(path), pytest.raises(ConfigError, match=rf"another page writes it \(process {os.getpid()}\)"), held(path):
+        pass
+    with held(path):
+        pass
+
+
+@pytest.mark.parametrize("name", ["a folder", "no such/groups.sqlite", "text"])
+def test_a_file_that_cannot_be_used_is_refused_at_once(tmp_path: Path, name: str) -> None:
+    """The page said that the cluster did not answer."""
+    (tmp_path / "a folder").mkdir()
+    (tmp_path / "text").write_text("no file of SQLite, but a long enough one\n" * 100)
+    with pytest.raises(ConfigError, match="cannot be used"), held(tmp_path / name):
+        pass
 
 
 def test_old_events_go_and_the_state_stays(history: HistoryFile, reader: HistoryReader) -> None:

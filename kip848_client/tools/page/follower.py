@@ -17,11 +17,11 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from kip848_client.common.daemon_thread import daemon_thread
-from kip848_client.common.plain_text import printable
+from kip848_client.common.plain_text import counted, printable
 from kip848_client.errors import BrokerError, ConfigError, ErrorCode, Kip848Error
 from kip848_client.journal import JournalEvent
 from kip848_client.tools.page.analysis import OF_NOW, REST_MS, timeline_of, with_beginnings, within
-from kip848_client.tools.page.history import HistoryFile, HistoryReader
+from kip848_client.tools.page.history import HistoryError, HistoryFile, HistoryReader
 from kip848_client.tools.page.situation import GroupStory, Level, Situation, situation_of
 from kip848_client.tools.recorder import RawRecord
 from kip848_client.tools.report.findings import all_at_once, findings_of, how_it_ended
@@ -62,6 +62,7 @@ class Status(msgspec.Struct, frozen=True):
         phase: ``reading``: the groups' history; ``away``: the last known state is shown.
         since_ms: since when it is in that phase.
         text: why it is away; otherwise empty.
+        lost: what is away.
         read, records: while it is reading: how many of how many, at most.
     """
 
@@ -73,6 +74,7 @@ class Status(msgspec.Struct, frozen=True):
     cluster_id: str = ""
     listed: int = 0
     left_out: int = 0
+    lost: Literal["cluster", "file", ""] = ""
 
 
 class _Shown(NamedTuple):
@@ -444,11 +446,17 @@ class Following:
         self.refused: ConfigError | None = None
         """Why this cannot work at all; then `ended` was called."""
         self._ended: Callable[[], None] = lambda: None
+        self._told: Callable[[str], None] = lambda _: None
         self._thread = daemon_thread(self._run, "kip848-page-groups")
 
-    def start(self, *, ended: Callable[[], None] = lambda: None) -> None:
-        """Begin; *ended* is called on another thread if it cannot go on."""
-        self._ended = ended
+    def start(self, *, ended: Callable[[], None] = lambda: None, told: Callable[[str], None] = lambda _: None) -> None:
+        """Begin.
+
+        Args:
+            ended: called on another thread if it cannot go on.
+            told: is told on other threads what an operator should know: that something is away, and is back.
+        """
+        self._ended, self._told = ended, told
         self._thread.start()
 
     def stop(self) -> None:
@@ -477,7 +485,10 @@ class Following:
         if isinstance(error, BrokerError) and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             text = "the cluster has no __consumer_offsets yet: no group was ever there"
         since_ms = status.since_ms if status.phase == "away" else now_ms()
-        self._board.say(msgspec.structs.replace(status, phase="away", since_ms=since_ms, text=text))
+        lost: Literal["cluster", "file"] = "file" if isinstance(error, HistoryError) else "cluster"
+        if (status.phase, status.lost) != ("away", lost):
+            self._told(f"{text}; trying again")
+        self._board.say(msgspec.structs.replace(status, phase="away", since_ms=since_ms, text=text, lost=lost))
 
     def _follow(self) -> None:
         board = self._board
@@ -510,6 +521,8 @@ class Following:
         if status.phase != "live" or status.left_out != left_out:
             since_ms = status.since_ms if status.phase == "live" else now_ms()
             cluster_id, listed = follower.reader.cluster_id, sum(follower.listed.values())
+            if status.phase != "live":
+                self._told(f"following {counted(listed, 'group')}")
             self._board.say(Status("live", since_ms, "", 0, 0, cluster_id, listed, left_out))
 
     def _ask(self, follower: PageFollower, stop: threading.Event) -> None:

@@ -20,6 +20,7 @@ from kip848_client.cli.shared.properties import read_properties
 from kip848_client.common.addresses import in_url, is_loopback, parse_listen_address
 from kip848_client.errors import ConfigError
 from kip848_client.tools.page.follower import Board, Following, PageFollower
+from kip848_client.tools.page.history import held
 from kip848_client.tools.watching.groups_export import require_prometheus
 
 _MS: Final = {"m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -69,8 +70,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Serve until Ctrl-C or SIGTERM.
 
     Raises:
-        ConfigError: an option is out of range, the address is taken, or the extra ``page`` is not installed.
-        Kip848Error: the file cannot be used.
+        ConfigError: an option is out of range, the address is taken, the file cannot be used, or the extra ``page`` is
+            not installed.
     """
     for package in ("starlette", "uvicorn"):
         if importlib.util.find_spec(package) is None:
@@ -110,7 +111,7 @@ def run(arguments: argparse.Namespace) -> int:
             hosts = arguments.allow_host if is_loopback(host) else None
             print(f"http://{in_url(host or 'localhost')}:{server.port}/", file=sys.stderr, flush=True)
             try:
-                following.start(ended=server.stop)
+                following.start(ended=server.stop, told=_tell)
                 server.run(token=token, hosts=hosts)
             finally:
                 following.stop()
@@ -142,10 +143,15 @@ def _token(path: Path) -> str:
     return token
 
 
+def _tell(text: str) -> None:
+    print(f"kip848 groups serve: {text}", file=sys.stderr, flush=True)
+
+
 @contextlib.contextmanager
 def _file(path: Path | None) -> Iterator[Path]:
     if path is not None:
-        yield path
+        with held(path):
+            yield path
         return
     with tempfile.TemporaryDirectory(prefix="kip848-page-") as folder:
         yield Path(folder) / "groups.sqlite"

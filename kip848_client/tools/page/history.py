@@ -9,6 +9,7 @@ look at an hour of last week need not read all that was before.
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 import threading
 import zlib
@@ -18,6 +19,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from kip848_client.common.file_lock import lock_file, unlock_file
 from kip848_client.errors import ConfigError, Kip848Error
 from kip848_client.journal import JournalEvent, parse_line
 from kip848_client.tools.report.findings import Finding
@@ -41,6 +43,42 @@ create table if not exists findings (
     line blob not null, primary key (number, kind, start_ms)) without rowid;
 create index if not exists findings_by_time on findings (start_ms);
 """
+
+
+class HistoryError(Kip848Error):
+    """The file cannot be read or written."""
+
+
+@contextlib.contextmanager
+def held(path: Path) -> Iterator[Path]:
+    """Keep the file from other pages, after a look whether it can be used.
+
+    Raises:
+        ConfigError: it cannot be opened or written, is no file of SQLite, or another page writes it.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            lock = stack.enter_context(path.with_name(f"{path.name}.lock").open("a+", encoding="ascii"))
+            connection = stack.enter_context(contextlib.closing(sqlite3.connect(path, isolation_level=None)))
+            connection.execute("begin immediate")
+            connection.execute("rollback")
+            connection.close()
+        except (OSError, sqlite3.Error) as error:
+            why = error.strerror if isinstance(error, OSError) else error
+            raise ConfigError(f"--file {path} cannot be used: {why}") from error
+        try:
+            lock_file(lock.fileno())
+        except OSError as error:
+            lock.seek(0)
+            raise ConfigError(
+                f"--file {path}: another page writes it (process {lock.read().strip()}); stop that one, or choose "
+                "another file"
+            ) from error
+        stack.callback(unlock_file, lock.fileno())
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        yield path
 
 
 class Log(NamedTuple):
@@ -124,7 +162,7 @@ class HistoryFile:
 
     Raises:
         ConfigError: the file is of another cluster, or of another kind.
-        Kip848Error: it cannot be read or written.
+        HistoryError: it cannot be read or written.
     """
 
     def __init__(self, path: Path, *, cluster_id: str, groups: Sequence[str] = (), size_max: int = 2**31) -> None:
@@ -147,7 +185,7 @@ class HistoryFile:
                 self._connection.close()
                 raise
         except sqlite3.Error as error:
-            raise Kip848Error(f"--file {path}: {error}") from error
+            raise HistoryError(f"--file {path}: {error}") from error
 
     def reader(self) -> HistoryReader:
         """Another connection, for one thread."""
@@ -281,7 +319,7 @@ class HistoryFile:
                 self._connection.execute("commit")
             except sqlite3.Error as error:
                 self._numbers.clear()  # some of them may have been rolled back
-                raise Kip848Error(f"--file {self._path} cannot be written: {error}") from error
+                raise HistoryError(f"--file {self._path} cannot be written: {error}") from error
 
     def _give_back(self) -> None:
         """Make the file smaller, a few megabytes at a time."""

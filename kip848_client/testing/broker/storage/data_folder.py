@@ -11,20 +11,15 @@ import contextlib
 import itertools
 import os
 import shutil
-import sys
 import uuid
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from kip848_client.common.file_lock import lock_file, unlock_file
 from kip848_client.errors import DataDirError, DataDirForeignError, DataDirLockedError
 from kip848_client.testing.broker.storage.entry_file import sync_file
-
-if sys.platform == "win32":
-    import msvcrt
-else:
-    import fcntl
 
 MARKER_NAME: Final = "kip848-data-folder.json"
 FOLDER_FORMAT: Final = 1
@@ -37,7 +32,6 @@ _ABOUT: Final = (
 _NAMES_SHOWN: Final = 3
 _LOCK_NAME: Final = "lock"
 _LOCK_BYTES_MAX: Final = 32
-_LOCKED_BYTE: Final = 1 << 20
 
 
 class FolderMarker(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,7 +77,7 @@ def claim_folder(path: Path) -> tuple[FolderMarker, int]:
 
 def release_folder(lock_fd: int) -> None:
     """Give the folder free."""
-    _unlock(lock_fd)
+    unlock_file(lock_fd)
     os.close(lock_fd)
 
 
@@ -218,7 +212,7 @@ def _is_our_lock(path: Path) -> bool:
 
 def _lock(path: Path, lock_fd: int) -> None:
     try:
-        _try_lock(lock_fd)
+        lock_file(lock_fd)
     except OSError as error:
         holder = ""
         with contextlib.suppress(OSError, ValueError):
@@ -230,25 +224,6 @@ def _lock(path: Path, lock_fd: int) -> None:
     os.ftruncate(lock_fd, 0)
     os.lseek(lock_fd, 0, os.SEEK_SET)
     os.write(lock_fd, f"{os.getpid()}\n".encode())
-
-
-if sys.platform == "win32":  # locks a byte of its own: a locked one can be read by no other process
-
-    def _try_lock(lock_fd: int) -> None:
-        os.lseek(lock_fd, _LOCKED_BYTE, os.SEEK_SET)
-        msvcrt.locking(lock_fd, msvcrt.LK_NBLCK, 1)
-
-    def _unlock(lock_fd: int) -> None:
-        os.lseek(lock_fd, _LOCKED_BYTE, os.SEEK_SET)
-        msvcrt.locking(lock_fd, msvcrt.LK_UNLCK, 1)
-
-else:
-
-    def _try_lock(lock_fd: int) -> None:
-        fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-    def _unlock(lock_fd: int) -> None:
-        fcntl.flock(lock_fd, fcntl.LOCK_UN)  # a child that was forked meanwhile has the same lock open
 
 
 def _close(lock_fd: int) -> None:

@@ -17,9 +17,9 @@ const Live = (() => {
     return s < 172800 ? (s / 3600).toFixed(1) + " h" : (s / 86400).toFixed(1) + " d";
   }
   const count = n => n === null || n === undefined ? "–" : n.toLocaleString("en");
-  // "." and ".." would be taken for folders, and an empty name for the first page.
+  // "." and ".." would be taken for folders, an empty name for the first page, and no address has the end of a line.
   function address(head, id, query = "") {
-    const plain = id !== "" && id !== "." && id !== ".." && !/(^|\/)\.{1,2}(\/|$)|^\/|\/\/|\/$/.test(id);
+    const plain = id !== "" && id !== "." && id !== ".." && !/(^|\/)\.{1,2}(\/|$)|^\/|\/\/|\/$|\n/.test(id);
     const more = plain ? query : "id=" + encodeURIComponent(id) + (query && "&" + query);
     return head + (plain ? encodeURIComponent(id) : "") + (more && "?" + more);
   }
@@ -48,7 +48,10 @@ const Live = (() => {
       text = `The program that serves this page has not answered for ${lasting(Date.now() - silentSince)}; what is shown is from then. Trying again.`;
     } else if (cluster) {
       const since = lasting(now() - cluster.since_ms);
-      if (cluster.phase === "away") text = `The cluster does not answer since ${stamp(cluster.since_ms)} (${since}); the last known state is shown. ${cluster.text}`;
+      if (cluster.phase === "away") {
+        const what = cluster.lost === "file" ? "The file of this page cannot be used" : "The cluster does not answer";
+        text = `${what} since ${stamp(cluster.since_ms)} (${since}); the last known state is shown. ${cluster.text}`;
+      }
       if (cluster.phase === "connecting") { text = "Connecting to the cluster."; calm = true; }
       if (cluster.phase === "reading") {
         const of = cluster.records ? ` (${count(Math.min(cluster.read, cluster.records))} of up to ${count(cluster.records)} records)` : "";
