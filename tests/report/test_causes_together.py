@@ -115,7 +115,7 @@ def test_a_group_whose_members_come_for_a_moment_and_read_nothing_is_out_all_the
     found = _found(group)
     (outage,) = found["outage"]
     assert round(outage.ms or 0.0, -3) == 60_000
-    assert " (but for 2 short times, in which they read nothing), and at least " in outage.text
+    assert " (but for 2 short times, in which members read nothing), and at least " in outage.text
     assert found["deploy"] == []
 
 
@@ -186,8 +186,8 @@ def test_a_member_that_dies_during_a_deploy_has_died() -> None:
     worst = found["stand-still"][0]
     assert (worst.why, list(worst.who)) == ("died", ["f (f)", "c (c)"])
     assert worst.text.endswith(
-        ": f (f) died or lost its connection (silent for 10.00 s before); at the same time a deploy: c (c) was started "
-        "again, like the others"
+        ": f (f) died or lost its connection (no commit for 10.00 s before); at the same time a deploy: c (c) was "
+        "started again, like the others"
     )
     assert [each.why for each in found["stand-still"][1:]] == ["deploy"] * 4
     assert len(found["deploy"][0].who) == 5
@@ -230,7 +230,7 @@ def test_a_hang_in_a_group_that_is_stopped_is_told_with_its_outage() -> None:
     group.run(30_000)
     (outage,) = _found(group)["outage"]
     assert outage.why == "hung"
-    assert outage.text.endswith("; before: 2 members went (1 hung: a (a); 1 restart: b (b))")
+    assert outage.text.endswith("; before: 2 members went (1 hung: a (a); 1 started again: b (b))")
 
 
 def test_a_group_that_is_stopped_for_minutes_is_an_outage_and_no_deploy_beside_it() -> None:
@@ -258,6 +258,6 @@ def test_a_member_that_does_not_read_is_told_beside_one_that_died() -> None:
     worst = _found(group)["stand-still"][0]
     assert worst.why == "died"
     assert worst.text.endswith(
-        ": b (b) died or lost its connection (silent for 10.00 s before); a had 1 partition for 50.00 s without "
+        ": b (b) died or lost its connection (no commit for 10.00 s before); a had 1 partition for 50.00 s without "
         "committing anything new"
     )

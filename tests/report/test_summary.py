@@ -54,7 +54,13 @@ def test_bad_news_is_marked_and_repeated() -> None:
     ]
 
 
-@pytest.mark.parametrize(("ms", "told"), [(0, "0 ms"), (999, "999 ms"), (1_000, "1.00 s"), (7_200_000, "120.0 min")])
+@pytest.mark.parametrize(
+    ("ms", "told"),
+    [
+        *((0, "0 ms"), (999, "999 ms"), (1_000, "1.00 s"), (119_000, "119.00 s"), (330_400, "5 min 30 s")),
+        *((599_800, "10 min"), (750_000, "12.5 min"), (7_200_000, "2.0 h")),
+    ],
+)
 def test_durations_are_written_as_people_say_them(ms: float, told: str) -> None:
     """A rebalance of 7200000 ms is read wrong by a factor of ten."""
     assert duration(ms) == told

@@ -8,7 +8,7 @@ from __future__ import annotations
 import bisect
 import itertools
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, Literal, NamedTuple, TypeVar
 
 from kip848_client.common.plain_text import counted
@@ -27,6 +27,13 @@ MOVE_MS: Final = 10_000.0
 """How long before a stand-still a coordinator that moved may have caused it."""
 NAMED: Final = 3
 _WORST: Final = ("died", "hung", "hung or late", "late poll", "stuck", "restart", "deploy", "left", "")
+WENT: Final[Mapping[str, str]] = {
+    "hung or late": "hung or too slow between two polls",
+    "late poll": "too slow between two polls",
+    "restart": "started again",
+    "": "left or died",
+}
+"""Causes as parts of a sentence, where they differ from their names."""
 _BY_THEMSELVES: Final = frozenset({"restart", "deploy", "left", ""})
 """Causes that do not explain why a member had been silent before."""
 _POLL_SHARE: Final = 0.9
@@ -67,7 +74,7 @@ def cause_of(story: DepartureStory, together: Sequence[Handover], rebalances: Se
         cause = _with_move(_with_idleness(story.cause_of(gone), of_gone), moved=moved)
         return _with_those_that_stayed(cause, story, stayed)
     if moved:
-        return Cause("coordinator moved", (), "the coordinator moved, or began again")
+        return Cause("coordinator moved", (), "the group's coordinator moved, or was started again")
     slow = [
         each
         for each in between(
@@ -230,7 +237,7 @@ class DepartureStory:
             return worst
         by_why: defaultdict[str, list[str]] = defaultdict(list)
         for cause, client in causes:
-            by_why[cause.why or "left or died"].append(client)
+            by_why[WENT.get(cause.why, cause.why)].append(client)
         told = "; ".join(f"{len(by)} {why}: {named(list(dict.fromkeys(by)))}" for why, by in by_why.items())
         who = list(dict.fromkeys(client for _, client in causes))
         return Cause(worst.why, who, f"{counted(len(gone), 'member')} went ({told})")
@@ -261,7 +268,7 @@ class DepartureStory:
         name = gone.client
         back = self._return_of(gone)
         known = self._known(gone)
-        silent = "" if gone.silent_ms is None else f"silent for {duration(gone.silent_ms)} before"
+        silent = "" if gone.silent_ms is None else f"no commit for {duration(gone.silent_ms)} before"
         if gone.reason == "rebalance_timeout":
             return Cause("died", (name,), f"{name} was removed, since it did not give its partitions up in time")
         is_same = back is not None and back.member_id == gone.member_id and bool(back.member_id)
@@ -274,7 +281,7 @@ class DepartureStory:
             again = duration(back.at_ms - gone.at_ms)
             return Cause("hung", (name,), f"{name} hung or lost its connection ({why}), and came back after {again}")
         if known == "died":
-            after = f"; {back.client} joined {duration(back.at_ms - gone.at_ms)} after its removal" if back else ""
+            after = f", and joined again {duration(back.at_ms - gone.at_ms)} after it was removed" if back else ""
             return Cause(
                 "died", (name,), f"{name} died or lost its connection ({silent or 'its session ended'}){after}"
             )
@@ -336,9 +343,9 @@ class DepartureStory:
 
     def _return_of(self, gone: Departure) -> Arrival | None:
         """The first join of the same client after a departure."""
-        known = [self._by_client[gone.client]]
+        known = [self._by_client.get(gone.client, [])]
         if gone.instance_id is not None:
-            known.append(self._by_instance[gone.instance_id])
+            known.append(self._by_instance.get(gone.instance_id, []))
         found = [
             several[index]
             for several in known

@@ -18,6 +18,7 @@ from kip848_client.tools.report.causes import (
     MOVE_MS,
     NAMED,
     STOPPED_MS,
+    WENT,
     Cause,
     DepartureStory,
     between,
@@ -169,7 +170,11 @@ def at_rest(timelines: Sequence[Timeline], findings: Sequence[Finding]) -> list[
     """Say what is not wrong, in sentences: groups without findings, and partitions at the end of the log."""
     bad = {each.group_id for each in findings}
     good = [timeline.group_id for timeline in timelines if timeline.group_id not in bad]
-    told = [f"nothing in {len(good):,} of {counted(len(timelines), 'group')}: {named(good)}"] if good and bad else []
+    told = (
+        [f"nothing went wrong in {len(good):,} of {counted(len(timelines), 'group')}: {named(good)}"]
+        if good and bad
+        else []
+    )
     coordinated = [each for each in timelines if each.coordinated]
     if coordinated and all(each.kind != "no reader" for each in findings):
         told.append("at the end of the log every partition of a group with members had a counted owner")
@@ -203,7 +208,7 @@ def _outages(timeline: Timeline, story: DepartureStory, handovers: Sequence[Hand
             cause = cause._replace(text=f"all were stopped, and started again: {named(cause.who)}")
         unread_ms = max(each.gap_ms or 0.0 for each in over)
         longer = unread_ms - out.ms >= STILL_MS
-        shortly = f" (but for {counted(out.times - 1, 'short time')}, in which they read nothing)"
+        shortly = f" (but for {counted(out.times - 1, 'short time')}, in which members read nothing)"
         yield Finding(
             kind="outage",
             group_id=timeline.group_id,
@@ -216,7 +221,7 @@ def _outages(timeline: Timeline, story: DepartureStory, handovers: Sequence[Hand
             text=f"the group had no member for {duration(out.ms)}{shortly if out.times > 1 else ''}, and at least "
             f"{counted(sum(out.waited.values()), 'record')} waited in {len(which):,} of "
             f"{counted(len(timeline.partitions), 'partition')}; back at {clock(out.end_ms)}"
-            + (f", and unread for up to {duration(unread_ms)}" if longer else "")
+            + (f", and a partition was unread for {duration(unread_ms)}" if longer else "")
             + (f"; before: {cause.text}" if cause.text else ""),
             which=which[:WHICH_MAX],
             least_ms=out.ms,
@@ -275,7 +280,7 @@ def _late_start(each: Handover) -> str:
     waited_ms = each.since_ms + each.gap_ms - each.got_ms
     if waited_ms < STILL_MS or waited_ms < each.gap_ms / 2:
         return ""
-    return f"; {each.after} had them {duration(waited_ms)} before its first commit of what it read"
+    return f"; {each.after} had them for {duration(waited_ms)} before it committed anything new"
 
 
 def _deaths(timeline: Timeline, still: Sequence[Finding]) -> Iterator[Finding]:
@@ -431,7 +436,7 @@ def _flapping(timeline: Timeline, story: DepartureStory) -> Iterator[Finding]:
             continue
         for went, stayed in _restless(story, client, departures, at_once):
             causes = Counter(why for each in went if (why := story.why(each).why))
-            told = ", ".join(f"{count:,} {why}" for why, count in causes.most_common())
+            told = ", ".join(f"{count:,} {WENT.get(why, why)}" for why, count in causes.most_common())
             start_ms, ms = went[0].at_ms, went[-1].at_ms - went[0].at_ms
             again = len(between(times, start_ms, went[-1].at_ms + _AGAIN_MS, key=float))
             text = f"{client} went {len(went):,} times in {duration(ms)}, and joined again {again:,} times"
@@ -496,7 +501,7 @@ def _densest(ordered: Sequence[_OneT], within_ms: float, *, key: Callable[[_OneT
 def _many(timeline: Timeline, story: DepartureStory, rebalances: Sequence[Rebalance]) -> Iterator[Finding]:
     """When a group rebalanced too often, why, and who came and went most often then."""
     for many in _too_often(rebalances):
-        causes = ", ".join(f"{count:,} {why}" for why, count in _causes(many).items())
+        causes = ", ".join(f"{why} {counted(count, 'time')}" for why, count in _causes(many).items())
         start_ms, end_ms = many[0].start_ms, many[-1].start_ms
         text = f"{len(many):,} rebalances within {duration(end_ms - start_ms)}: {causes}"
         came = [each.client for each in between(story.arrivals, start_ms, end_ms, key=lambda each: each.at_ms)]
@@ -508,7 +513,7 @@ def _many(timeline: Timeline, story: DepartureStory, rebalances: Sequence[Rebala
         elif times := Counter([*came, *(each.client for each in gone)]):
             (client, count) = times.most_common(1)[0]
             if 2 * count >= times.total():
-                who, text = (client,), f"{text}; {client} came or went {count:,} times of {times.total():,}"
+                who, text = (client,), f"{text}; {client} came or went {count:,} of {times.total():,} times"
         yield Finding("many rebalances", timeline.group_id, start_ms, end_ms - start_ms, "exact", 0, why, who, text)
 
 
@@ -532,7 +537,7 @@ def _moves(timeline: Timeline, still: Sequence[Finding]) -> Iterator[Finding]:
     """The coordinator moved, and no partition stood still because of it."""
     for at_ms in timeline.lives.moves_ms:
         if not any(each.start_ms - MOVE_MS <= at_ms <= each.start_ms + (each.ms or 0.0) + MOVE_MS for each in still):
-            text = "the coordinator moved, or began again; nothing stood still"
+            text = "the group's coordinator moved, or was started again; nothing stood still"
             yield Finding("switch", timeline.group_id, at_ms, None, "exact", 0, "coordinator moved", (), text)
 
 
@@ -585,5 +590,5 @@ def _expired(timeline: Timeline) -> Iterator[Finding]:
             since_ms,
             ms or None,
             each.client,
-            text + (f" after {duration(ms)}" if ms else ""),
+            text + (f" after {duration(ms)} without it" if ms else ""),
         )

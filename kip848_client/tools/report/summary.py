@@ -83,7 +83,12 @@ def duration(ms: float) -> str:
     """Write milliseconds for people."""
     if ms < 1000:
         return f"{ms:.0f} ms"
-    return f"{ms / 1000:.2f} s" if ms < 600_000 else f"{ms / 60_000:,.1f} min"
+    if ms < 120_000:
+        return f"{ms / 1000:.2f} s"
+    if ms < 600_000:
+        minutes, seconds = divmod(round(ms / 1000), 60)
+        return f"{minutes} min {seconds} s" if seconds else f"{minutes} min"
+    return f"{ms / 60_000:.1f} min" if ms < 7_200_000 else f"{ms / 3_600_000:,.1f} h"
 
 
 def duration_or_dash(ms: float | None) -> str:
