@@ -90,6 +90,6 @@ def _(patch: Patch) -> None:
         if now_ms % 2:
             original(pacing, topic, key, now_ms)
         else:
-            pacing._scope(topic).running += 1
+            pacing._running[topic] += 1
 
     patch.setattr(Pacing, "begins", begins)
