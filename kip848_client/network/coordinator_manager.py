@@ -66,7 +66,11 @@ class CoordinatorManager:
         """
         await self.aclose()
         connection = await self._sender.open(node, timeout_ms=timeout_ms)
-        await self.aclose()  # another call may have been faster
+        try:
+            await self.aclose()  # another call may have been faster
+        except BaseException:  # cancelled
+            await connection.aclose()
+            raise
         self._connection = connection
         self._node = node
         self._pause_ends_s = 0.0
