@@ -147,7 +147,7 @@ class AsyncShareConsumer(Generic[K_co, V_co]):
         self._enter()
         count = max(1, record_count(num_messages))
         until_s = None if timeout is None or timeout < 0 else time.monotonic() + timeout
-        self._core.begin_poll()
+        unsent = self._core.begin_poll()
         try:
             while True:
                 self._core.tell_outcomes()
@@ -156,12 +156,13 @@ class AsyncShareConsumer(Generic[K_co, V_co]):
                     return found
                 if self._core.host.closing:
                     raise IllegalStateError("the share consumer was closed while this waited for records")
-                self._core.want(count)
+                self._core.want(count, wake=unsent)
+                unsent = False
                 left_s = None if until_s is None else max(0.0, until_s - time.monotonic())
                 if not await self._wait(left_s) and not self._core.has_news:
                     return []
         finally:
-            self._core.want(0)
+            self._core.want(0, wake=unsent)
 
     async def __aiter__(self) -> AsyncIterator[ShareMessage[K_co, V_co]]:
         """Yield records for ever, each accepted (implicitly) once the next one is asked for; ends after close()."""

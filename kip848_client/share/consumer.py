@@ -125,7 +125,7 @@ class ShareConsumer(Generic[K_co, V_co]):
         """
         count = max(1, record_count(num_messages))
         until_s = None if timeout is None or timeout < 0 else time.monotonic() + timeout
-        self._core.begin_poll()
+        unsent = self._core.begin_poll()
         try:
             while True:
                 version = self._changes.version
@@ -135,11 +135,12 @@ class ShareConsumer(Generic[K_co, V_co]):
                     return found
                 if self._core.host.closing:
                     raise IllegalStateError("the share consumer was closed while this waited for records")
-                self._core.want(count)
+                self._core.want(count, wake=unsent)
+                unsent = False
                 if not self._core.has_news and not self._changes.wait(version, until_s):
                     return []
         finally:
-            self._core.want(0)
+            self._core.want(0, wake=unsent)
 
     def __iter__(self) -> Iterator[ShareMessage[K_co, V_co]]:
         """Yield records for ever, each accepted (implicitly) once the next one is asked for; ends after close()."""

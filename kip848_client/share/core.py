@@ -131,8 +131,11 @@ class ShareCore:
 
     # --- records
 
-    def begin_poll(self) -> None:
+    def begin_poll(self) -> bool:
         """Accept what was returned (implicit), or see that all of it was acknowledged (explicit).
+
+        Returns:
+            Whether the other thread must be woken to send it: by `want`, so that it goes with the next fetch.
 
         Raises:
             IllegalStateError: it was not; nothing is subscribed; or the consumer is closed, or process() runs.
@@ -143,8 +146,7 @@ class ShareCore:
         if not self.topics:
             raise IllegalStateError("nothing is subscribed: this would wait for ever; call subscribe() first")
         if not self.config.explicit:
-            self.accept_returned()
-            return
+            return self._accept_returned()
         with self.host.lock:
             self._returned = {held: None for held in self._returned if self.has(held)}
             if self._returned:
@@ -154,16 +156,20 @@ class ShareCore:
                     f"{first.topic}-{first.partition[1]} offset {first.offset}; with "
                     "share.acknowledgement.mode=explicit acknowledge() each record before the next poll()"
                 )
+        return False
 
-    def want(self, count: int) -> None:
+    def want(self, count: int, *, wake: bool = False) -> None:
         """Acquire at most *count* records beyond those that wait: only while somebody waits for them, as Java does.
 
         A worker would otherwise sit on the jobs of others while it handles its own.
+
+        Args:
+            wake: there is something to send as well.
         """
         with self.host.lock:
             changed = self.host.reader.room != count
             self.host.reader.room = count
-        if changed:
+        if changed or wake:
             self.host.wake()
 
     def take(self, count: int) -> list[ShareMessage[Any, Any]]:
@@ -275,6 +281,11 @@ class ShareCore:
 
     def accept_returned(self) -> None:
         """Accept what the last poll() returned and nobody has acknowledged; refused if its lock has ended meanwhile."""
+        if self._accept_returned():
+            self.host.wake()
+
+    def _accept_returned(self) -> bool:
+        """As `accept_returned`; whether the other thread has to be woken."""
         with self.host.lock:
             returned, self._returned = self._returned, {}
             before = self.host.reader.held.nodes_with_said
@@ -283,9 +294,7 @@ class ShareCore:
             for held in late:
                 reader.too_late(held, word)
             # As in `say`: what there is to say to a leader already has its time.
-            waits = not late and reader.held.nodes_with_said == before
-        if not waits:
-            self.host.wake()
+            return bool(late) or reader.held.nodes_with_said != before
 
     def begin_commit(self, timeout_s: float | None) -> int:
         """Begin to wait for the outcomes of all that was said. Returns the number for `end_commit`."""

@@ -132,8 +132,13 @@ class ShareSession:
 
 def ranges_of(words: Mapping[int, int]) -> Sequence[SaidRange]:
     """Offsets in a row of which the same is said, as one range each."""
-    found: list[SaidRange] = []
+    if not words:
+        return ()
     offsets = sorted(words)
+    first, last = offsets[0], offsets[-1]
+    if last - first == len(offsets) - 1 and len(set(words.values())) == 1:  # as nearly always
+        return (SaidRange(first, last, words[first]),)
+    found: list[SaidRange] = []
     begin = 0
     for number, offset in enumerate(offsets, 1):
         following = offsets[number] if number < len(offsets) else None
