@@ -68,6 +68,11 @@ class LogEvent(enum.StrEnum):
         "share.not_acknowledged",
         "partition, records, error: what was said about records of a share group was refused, or its answer was lost",
     )
+    SHARE_LOCKS_LOST = (
+        "share.locks_lost",
+        "partition, records: their locks ended, or their leader went, while the application had them: they may be done "
+        "twice",
+    )
     SHARE_HANDLER_FAILED = (
         "share.handler_failed",
         "partition, offset, delivery, attempt, again, error: a handler of a share consumer's process() failed",

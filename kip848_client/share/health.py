@@ -24,6 +24,7 @@ class ShareHealth(msgspec.Struct, frozen=True, kw_only=True):
         oldest_in_hand_s: seconds since the first of them was handed out; None without one. A handler that hangs makes
             it grow, and leaves *live* True.
         waiting: records that were acquired and wait to be handed out.
+        missing_topics: subscribed topics that do not exist, sorted; they are read once they do.
         last_error: the last error of any kind, which need not matter any more; None if there was none.
         last_error_s: seconds since then.
         processing: what ``process()`` has in hand; None while it does not run.
@@ -37,6 +38,7 @@ class ShareHealth(msgspec.Struct, frozen=True, kw_only=True):
     in_hand: int
     oldest_in_hand_s: float | None
     waiting: int
+    missing_topics: tuple[str, ...]
     last_error: str | None
     last_error_s: float | None
     processing: QueueStatus | None = None
@@ -58,6 +60,7 @@ def health_of(host: ShareHost, clock: Clock, *, closed: bool, processing: QueueS
             in_hand=len(taken_ms),
             oldest_in_hand_s=(now_ms - min(taken_ms)) / 1000 if taken_ms else None,
             waiting=host.reader.held.waiting,
+            missing_topics=tuple(sorted(host.missing)),
             last_error=host.last_error,
             last_error_s=None if at_ms is None else (now_ms - at_ms) / 1000,
             processing=processing,

@@ -64,13 +64,16 @@ from kip848_client.member.share.share_reader import ShareReader
 from kip848_client.network.connection_opener import ConnectionOpener
 from kip848_client.network.coordinator_manager import CoordinatorManager
 from kip848_client.network.ownership import HomeProcess
-from kip848_client.network.request_sender import RequestSender
+from kip848_client.network.request_sender import BrokerConnection, RequestSender
 from kip848_client.network.requests import failure_kind
+from kip848_client.network.topic_metadata import TopicMetadataRequestManager
 from kip848_client.share.config import ShareConfig
 from kip848_client.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kip848_client.wire.schema import Response
 
 _FIND_TIMEOUT_MS: Final = 10_000
+_LOOKS: Final = 2
+_LOOK_EVERY_S: Final = 1.0
 _LEAVE_MS: Final = 5_000
 
 
@@ -129,13 +132,19 @@ class ShareHost:
         self._tasks: anyio.abc.TaskGroup | None = None
         self._sender: RequestSender | None = None
         self._coordinator: CoordinatorManager | None = None
+        self._links: Final[dict[int, BrokerConnection]] = {}
+        """Leader -> the connection to it that was used last."""
         self._timer: asyncio.TimerHandle | None = None
         self._stopping: anyio.Event | None = None
         self._closing_until_ms: int | None = None
         self._reader_closed = False
         self._leaving = False
-        self._unmet: frozenset[str] = frozenset()
-        """Subscribed topics that were not asked for yet."""
+        self.missing: frozenset[str] = frozenset()
+        """Subscribed topics that did not exist when they were last looked for."""
+        self._subscribed: frozenset[str] = frozenset()
+        self._look = False
+        """The subscribed topics are to be looked for."""
+        self._assignment: frozenset[IdPartition] = frozenset()
 
     # --- from any thread
 
@@ -150,8 +159,9 @@ class ShareHost:
         self.home.check()
         with self.lock:
             self._early.append(event)
-            if isinstance(event, SubscriptionChanged):
-                self._unmet = event.subscription.topics
+            if isinstance(event, SubscriptionChanged | LeaveRequested):
+                topics = event.subscription.topics if isinstance(event, SubscriptionChanged) else frozenset()
+                self._subscribed, self._look, self.missing = topics, bool(topics), self.missing & topics
         self.wake()
 
     def wake(self) -> None:
@@ -248,11 +258,12 @@ class ShareHost:
                 member_effects += self.member.step(event, now_ms=now_ms)
             if self._closing_until_ms is None:
                 self.reader.assign(self.member.assignment)
+                self._note_topics(self.member.assignment)
             reader_effects = self.reader.advance(now_ms=now_ms)
             self._note(member_effects, reader_effects)
-            if self._unmet and self.member.in_group:
-                topics, self._unmet = self._unmet, frozenset()
-                self._start(self._look_for, topics)
+            if self._look and self.member.in_group:
+                self._look = False
+                self._start(self._look_for, self._subscribed)
         for effect in member_effects:
             if isinstance(effect, SendRequest | ConnectCoordinator):
                 self._start(self._ask_coordinator, effect)
@@ -315,7 +326,14 @@ class ShareHost:
                 case LeaderRefuses(node_id, error):
                     self._failed(error)
                     self._log(logging.WARNING, LogEvent.SHARE_LEADER_REFUSES, node_id=node_id, error=str(error))
-                case ShareSend() | FindLeaders() | LocksLost():
+                case LocksLost(partition, offsets):
+                    self._log(
+                        logging.WARNING,
+                        LogEvent.SHARE_LOCKS_LOST,
+                        partition=f"{self.reader.topic_of(partition)}-{partition[1]}",
+                        records=len(offsets),
+                    )
+                case ShareSend() | FindLeaders():
                     pass
                 case _:
                     assert_never(each)
@@ -369,6 +387,9 @@ class ShareHost:
         assert self._sender is not None
         try:
             connection = await self._sender.node(send.node_id, timeout_ms=send.timeout_ms)
+            if self._links.get(send.node_id) is not connection:
+                self._links[send.node_id] = connection
+                self._start(self._watch_leader, send.node_id, connection)
             response = await connection.send(send.request, timeout_ms=send.timeout_ms)
         except Kip848Error as error:
             with self.lock:
@@ -377,6 +398,14 @@ class ShareHost:
             with self.lock:
                 self.reader.answered(send.request_id, response, now_ms=self._clock.now_ms())
         self._advance()
+
+    async def _watch_leader(self, node_id: int, connection: BrokerConnection) -> None:
+        """Give up at once what the leader takes back when its connection ends, also if nothing is to be sent to it."""
+        await connection.wait_closed()
+        if self._links.get(node_id) is connection:
+            with self.lock:
+                self.reader.connection_lost(node_id, now_ms=self._clock.now_ms())
+            self._advance()
 
     async def _find_leaders(self, find: FindLeaders) -> None:
         try:
@@ -391,20 +420,42 @@ class ShareHost:
                 self.reader.leaders_found(found)
         self._advance()
 
-    async def _look_for(self, topics: frozenset[str]) -> None:
-        """Say in the log which topics do not exist: a member that gets no partition does not know why."""
-        assert self._sender is not None
-        asked = tuple(MetadataRequestTopic(name=name) for name in sorted(topics))
-        request = MetadataRequest(topics=asked, allow_auto_topic_creation=False)
-        try:
-            response = await self._sender.send_any(request, timeout_ms=_FIND_TIMEOUT_MS)
-        except Kip848Error:
+    def _note_topics(self, assignment: frozenset[IdPartition]) -> None:
+        """Look for the topics if one has gone from the assignment, or may be there again."""
+        if assignment is self._assignment:
             return
-        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        missing = [topic.name for topic in response.topics if topic.name and topic.error_code == code]
-        if missing:
-            hint = "they are read once they exist"
-            self._log(logging.WARNING, LogEvent.TOPICS_MISSING, topics=join_names(missing), hint=hint)
+        before, now = ({topic_id for topic_id, _ in each} for each in (self._assignment, assignment))
+        self._assignment = assignment
+        if before - now or (self.missing and now != before):
+            self._look = bool(self._subscribed)
+
+    async def _look_for(self, topics: frozenset[str]) -> None:
+        """Say in the log which topics do not exist: a member that gets no partition does not know why.
+
+        They are looked for twice: a broker may hear of a deletion later than the coordinator.
+        """
+        assert self._sender is not None
+        manager = TopicMetadataRequestManager(self._sender, clock=self._clock, isolation_level=0)
+        answers = 0
+        while topics == self._subscribed and self.fatal is None:
+            try:
+                found = await manager.describe(topics, pattern=None, timeout_ms=_FIND_TIMEOUT_MS)
+            except Kip848Error as error:
+                self._failed(error)
+            else:
+                answers += 1
+                self._tell_missing(topics - found.topics.keys() - found.unauthorized - found.passing)
+                if answers == _LOOKS:
+                    return
+            await anyio.sleep(_LOOK_EVERY_S)
+
+    def _tell_missing(self, missing: frozenset[str]) -> None:
+        """Name in the log those that were not missing before."""
+        new = missing - self.missing
+        if new:
+            names, hint = join_names(sorted(new)), "they are read once they exist"
+            self._log(logging.WARNING, LogEvent.TOPICS_MISSING, topics=names, hint=hint)
+        self.missing = missing
 
     async def _leaders_of(self, find: FindLeaders) -> Mapping[IdPartition, Leader]:
         assert self._sender is not None

@@ -39,7 +39,8 @@ from kip848_client.share.settings import QueueSettings, QueueStatus, Reject
 if TYPE_CHECKING:
     from kip848_client.member.processing.work import Work
 
-_RENEW_AT: Final = 2 / 3
+_RENEW_BEFORE: Final = 1 / 3
+"""Which part of its time before its end a lock is renewed; once more after half of that, if it was not."""
 _LOOK_S: Final = 0.25
 
 
@@ -52,7 +53,8 @@ class RecordJob(msgspec.Struct, eq=False):
     running: bool = False
     over: bool = False
     """Its outcome is decided: what its handler does from now on does not count."""
-    renewed_ms: int = 0
+    renewed_ms: int | None = None
+    """When its lock was last asked to be renewed."""
     first_started_ms: int = 0
     buried: bool = False
     """Its dead letter is on its way."""
@@ -222,7 +224,7 @@ class QueueProcessor(ABC):
                 busy += 1
         free = self._settings.concurrency - len(self._jobs) - len(self._hung)
         for message in self._core.take_jobs(free):
-            job = self._jobs[message.held] = RecordJob(message, renewed_ms=now_ms, first_started_ms=now_ms)
+            job = self._jobs[message.held] = RecordJob(message, first_started_ms=now_ms)
             self._call(job, now_ms)
 
     def _call(self, job: RecordJob, now_ms: int) -> None:
@@ -248,7 +250,7 @@ class QueueProcessor(ABC):
                 again = self._jobs[job.held] = msgspec.structs.replace(job)  # what `retry` may call again
                 self._abandon(job)
                 self.ended(again, TimeoutError(f"the handler took longer than {self._settings.timeout_s} s"))
-            elif lock_ms and now_ms - job.renewed_ms >= int(lock_ms * _RENEW_AT):
+            elif lock_ms and now_ms >= _renew_ms(job, lock_ms):
                 job.renewed_ms = now_ms
                 if self._core.say(job.held, AcknowledgeType.RENEW):
                     self._counts["renewed"] += 1
@@ -262,7 +264,7 @@ class QueueProcessor(ABC):
     def _note_lost(self, job: RecordJob) -> None:
         self._jobs.pop(job.held, None)
         self._counts["lost"] += 1
-        lost = Kip848Error("its lock has ended: another member has it")
+        lost = Kip848Error("its lock has ended: another member may have it, and it may be done twice")
         self._core.log_failure(job.message, lost, attempt=job.attempt, again=False)
 
     def _abandon(self, job: RecordJob) -> None:
@@ -307,12 +309,18 @@ class QueueProcessor(ABC):
         due = [self._retries[0][0]] if self._retries and self._busy < self._settings.concurrency else []
         lock_ms = self._core.lock_ms
         if lock_ms and self._jobs:
-            due.append(min(job.renewed_ms for job in self._jobs.values()) + int(lock_ms * _RENEW_AT))
+            due.append(min(_renew_ms(job, lock_ms) for job in self._jobs.values()))
         limit_s = self._settings.timeout_s
         running = [job.began_ms for job in self._jobs.values() if job.running]
         if limit_s is not None and running:
             due.append(min(running) + int(limit_s * 1000))
         return min(max(0.0, (min(due) - now_ms) / 1000), 1.0) if due else 1.0
+
+
+def _renew_ms(job: RecordJob, lock_ms: int) -> int:
+    """When its lock is to be renewed. It may have run for a while before the handler got the record."""
+    due_ms = job.held.lock_until_ms - int(lock_ms * _RENEW_BEFORE)
+    return due_ms if job.renewed_ms is None else max(due_ms, job.renewed_ms + int(lock_ms * _RENEW_BEFORE / 2))
 
 
 _COUNTED: Final = {

@@ -121,6 +121,23 @@ def test_a_topic_that_does_not_exist_is_named(broker: EmbeddedBroker, caplog: py
         assert "topics=mials" in caplog.text
 
 
+def test_a_deleted_topic_is_named_until_it_is_there_again(
+    broker: EmbeddedBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A worker would wait for jobs for ever. Metadata may fail meanwhile."""
+    broker.produce("mails", "old")
+    with explicit(broker) as consumer:
+        assert read_all(consumer, 1) == [b"old"]
+        broker.faults.on("Metadata", close(), times=2)
+        broker.topics.delete("mails")
+        wait_until(lambda: consumer.health().missing_topics == ("mails",), what="a missing topic")
+        assert caplog.text.count("consumer.topics_missing") == 1
+        broker.topics.create("mails", partitions=1)
+        broker.produce("mails", "new")
+        assert read_all(consumer, 1) == [b"new"]
+        wait_until(lambda: consumer.health().missing_topics == (), what="no missing topic")
+
+
 def test_new_partitions_are_read(broker: EmbeddedBroker) -> None:
     """A queue that grows would have jobs that nobody does."""
     with explicit(broker) as consumer:

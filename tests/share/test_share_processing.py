@@ -25,6 +25,7 @@ from kip848_client import (
 )
 from kip848_client.common.clock import Clock
 from kip848_client.testing import RecordState, SharePartitionSnapshot
+from kip848_client.testing.faults import ALWAYS, rewrite
 from tests.share.fast_forward import FastForward
 from tests.support.waiting import SOON_S, wait_until
 
@@ -54,7 +55,7 @@ class Running:
     def __init__(
         self, broker: EmbeddedBroker, handler: Handler, *, backend: str, clock: Clock | None = None, **arguments: Any
     ) -> None:
-        self._conf = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g"}
+        self._conf = {"bootstrap.servers": ",".join(broker.all_bootstrap_servers), "group.id": "g"}
         self._clock = clock
         self._handler, self._backend, self._arguments = handler, backend, arguments
         self.consumer: ShareConsumer[Any, Any] | AsyncShareConsumer[Any, Any] | None = None
@@ -210,6 +211,44 @@ def test_a_lock_is_renewed_while_the_handler_runs(long_locks: EmbeddedBroker, ba
         go_on.set()
         long_locks.shares.wait_for("g", all_done)
     assert counts == [1]
+
+
+def test_a_lock_that_ran_before_the_handler_got_the_record_is_renewed_in_time(long_locks: EmbeddedBroker) -> None:
+    """A leader that answered late leaves less time than a lock lasts."""
+    go_on, clock = threading.Event(), FastForward()
+
+    def answer_late(answer: Any) -> Any:
+        if any(data.acquired_records for topic in answer.responses for data in topic.partitions):
+            clock.ahead_ms += HOUR_MS * 3 // 4
+        return answer
+
+    long_locks.faults.on("ShareFetch", rewrite(answer_late), times=ALWAYS)
+    long_locks.produce("mails", "a")
+    with Running(long_locks, lambda _: go_on.wait() and None, backend="threads", clock=clock) as running:
+        wait_until(lambda: confirmed_renewals(running) >= 1, what="a renewal")
+        go_on.set()
+        long_locks.shares.wait_for("g", all_done)
+
+
+def test_a_handler_is_cancelled_when_the_leader_of_its_record_is_gone() -> None:
+    """The next leader gives the record to another worker at once, and the lock would last for an hour."""
+    calls: list[bytes] = []
+
+    async def handle(message: Any) -> None:
+        calls.append(message.value())
+        if len(calls) == 1:
+            await anyio.sleep_forever()
+
+    config = {"group.share.max.record.lock.duration.ms": HOUR_MS}
+    with EmbeddedBroker({"mails": 1}, nodes=3, config=config) as broker:
+        hour = {"share.record.lock.duration.ms": str(HOUR_MS)}
+        broker.groups.set_config("g", {"share.auto.offset.reset": "earliest", **hour})
+        broker.produce("mails", "a")
+        with Running(broker, handle, backend="asyncio", concurrency=1):
+            wait_until(lambda: calls)
+            broker.nodes.kill(broker.nodes.leader("mails", 0))
+            broker.shares.wait_for("g", all_done)
+    assert set(calls) == {b"a"}
 
 
 def confirmed_renewals(running: Running) -> int:

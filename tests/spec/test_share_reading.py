@@ -261,11 +261,63 @@ def test_r336_what_a_leader_holds_for_a_session_that_goes_on_is_released() -> No
     assert said(fetch.request) == {0: (0, 2)}
 
 
+def test_r336_what_the_application_has_goes_with_the_session_as_well() -> None:
+    """Its handlers would go on with what others have, and a refusal of that would refuse what counts."""
+    driver = Driver()
+    driver.acquire([b"a", b"b"])
+    (parked,) = driver.told(ShareSend)
+    driver.reader.take(2, now_ms=0)
+    driver.reader.acknowledge(P0, 0, AcknowledgeType.ACCEPT)
+    driver.reader.failed(parked.request_id, ConnectionLostError("cut"), now_ms=0)
+    driver.advance()
+    assert driver.told(LocksLost) == [LocksLost(P0, frozenset({1}))]
+    (outcome,) = driver.told(AcknowledgementOutcome)
+    assert (outcome.offsets, isinstance(outcome.error, BrokerError)) == ({0: 1}, True)  # it was not sent
+    assert not driver.reader.acknowledge(P0, 1, AcknowledgeType.ACCEPT)
+
+
+def test_r336_a_connection_that_ends_while_nothing_is_sent_ends_the_session() -> None:
+    """A worker whose handlers all are busy has no request under way that would fail."""
+    driver = Driver()
+    driver.reader.room = 1
+    driver.acquire([b"a"])
+    driver.reader.room = 0
+    driver.reader.take(1, now_ms=0)
+    assert driver.told(ShareSend) == []
+    driver.reader.connection_lost(1, now_ms=0)
+    driver.advance()
+    assert driver.told(LocksLost) == [LocksLost(P0, frozenset({0}))]
+
+
+def test_r336_a_leader_that_says_that_it_leads_no_more_has_given_its_records_away() -> None:
+    """The new leader delivers them again at once."""
+    driver = Driver()
+    driver.acquire([b"a", b"b"])
+    (parked,) = driver.told(ShareSend)
+    driver.reader.take(1, now_ms=0)
+    moved = PartitionData(partition_index=0, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER, records=b"")
+    driver.answer(parked, ShareFetchResponse(responses=(ShareFetchableTopicResponse(TOPIC, (moved,)),)))
+    assert driver.told(LocksLost) == [LocksLost(P0, frozenset({0}))]
+    assert driver.reader.take(1, now_ms=0) == []
+
+
 def test_r337_a_record_whose_lock_has_ended_is_not_handed_out() -> None:
     """Two members would handle it."""
     driver = Driver()
     driver.acquire([b"a"])
     assert driver.reader.take(1, now_ms=LOCK_MS) == []
+
+
+def test_r337_what_a_leader_gives_after_it_hung_longer_than_a_lock_is_given_back() -> None:
+    """When its lock began is not known, so nobody handles it: others would wait for its end."""
+    driver = Driver()
+    driver.acquire([b"a"])
+    (hangs,) = driver.told(ShareSend)
+    driver.now_ms = LOCK_MS
+    driver.answer(hangs, records([b"b", b"c"], first=1))
+    assert driver.reader.take(2, now_ms=driver.now_ms) == []
+    (release,) = driver.told(ShareSend)
+    assert said(release.request) == {1: (2, AcknowledgeType.RELEASE)}
 
 
 def test_r338_a_lock_that_ends_while_the_application_has_the_record_is_told() -> None:
@@ -299,6 +351,23 @@ def test_r339_a_renewed_lock_holds_longer() -> None:
     driver.now_ms = 20_000 + LOCK_MS - 1
     driver.advance()
     assert driver.told(LocksLost) == []
+
+
+def test_r339_nothing_else_goes_with_a_renewal() -> None:
+    """A group may forbid renewals, and a leader that refuses one word refuses all of the partition: what was done would
+    be done again."""
+    driver = Driver()
+    driver.acquire([b"a", b"b"])
+    (parked,) = driver.told(ShareSend)
+    driver.reader.take(2, now_ms=0)
+    driver.reader.acknowledge(P0, 0, AcknowledgeType.ACCEPT)
+    driver.reader.acknowledge(P0, 1, AcknowledgeType.RENEW)
+    driver.answer(parked, records([]))
+    (renewal,) = driver.told(ShareSend)
+    assert said(renewal.request) == {1: (1, AcknowledgeType.RENEW)}
+    driver.answer(renewal, acknowledged(ErrorCode.INVALID_RECORD_STATE))
+    (after,) = driver.told(ShareSend)
+    assert said(after.request) == {0: (0, AcknowledgeType.ACCEPT)}
 
 
 def test_r340_a_commit_ends_with_the_last_outcome_and_names_the_first_error() -> None:
@@ -500,7 +569,7 @@ def test_r346_a_leader_that_a_refusal_names_is_asked_next() -> None:
         responses=(ShareFetchableTopicResponse(TOPIC, (refused,)),), node_endpoints=(NodeEndpoint(2, "b", 9092),)
     )
     driver.answer(parked, answer)
-    assert [send.node_id for send in driver.told(ShareSend)] == [2]
+    assert [send.node_id for send in driver.told(ShareSend) if isinstance(send.request, ShareFetchRequest)] == [2]
     assert driver.told(FindLeaders) == []
 
 
@@ -602,10 +671,10 @@ def test_r351_the_session_with_a_leader_that_leads_nothing_any_more_is_closed() 
     answer = ShareFetchResponse(
         responses=(ShareFetchableTopicResponse(TOPIC, (moved,)),), node_endpoints=(NodeEndpoint(2, "b", 9092),)
     )
-    driver.answer(parked, answer)
-    assert [send.node_id for send in driver.told(ShareSend)] == [2]  # of node 1 a record is in hand
     driver.reader.acknowledge(P0, 0, AcknowledgeType.ACCEPT)
-    word = driver.sent()
+    driver.answer(parked, answer)
+    fetch, word = driver.told(ShareSend)
+    assert fetch.node_id == 2
     assert (word.node_id, said(word.request)) == (1, {0: (0, 1)})
     driver.answer(word, acknowledged())
     (last,) = driver.told(ShareSend)
@@ -633,3 +702,78 @@ def test_r338_a_lock_ends_in_time_though_records_wait_in_another_order() -> None
     assert held.next_end_ms() == 25_000
     assert held.expire(now_ms=25_000) == [early]
     assert held.next_end_ms() == 30_000
+
+
+def test_r352_what_waits_for_a_leader_until_the_lock_has_ended_is_not_sent() -> None:
+    """Another member may have the record. A leader that refuses one word refuses all of the partition with it, also
+    what is said of a record whose lock holds."""
+    driver = Driver()
+    driver.acquire([b"a"])
+    (fetch,) = driver.told(ShareSend)
+    driver.now_ms = LOCK_MS - 1_000
+    driver.answer(fetch, records([]))
+    (fetch,) = driver.told(ShareSend)
+    driver.answer(fetch, records([b"b"], first=1))
+    (hangs,) = driver.told(ShareSend)
+    for held in driver.reader.take(2, now_ms=driver.now_ms):
+        driver.reader.acknowledge(P0, held.offset, AcknowledgeType.ACCEPT)
+    driver.now_ms = LOCK_MS + 1_000
+    driver.answer(hangs, records([]))
+    (outcome,) = driver.told(AcknowledgementOutcome)
+    assert isinstance(outcome.error, BrokerError)
+    assert (outcome.offsets, outcome.error.code) == ({0: 1}, ErrorCode.INVALID_RECORD_STATE)
+    (send,) = driver.told(ShareSend)
+    assert said(send.request) == {1: (1, AcknowledgeType.ACCEPT)}
+
+
+def hung_renewal(driver: Driver) -> ShareSend:
+    """A renewal that was sent in time to a leader that hangs."""
+    driver.acquire([b"a"])
+    (fetch,) = driver.told(ShareSend)
+    driver.reader.room = 0
+    driver.reader.take(1, now_ms=0)
+    driver.now_ms = LOCK_MS - 1_000
+    driver.answer(fetch, records([]))
+    driver.reader.acknowledge(P0, 0, AcknowledgeType.RENEW)
+    renewal = driver.sent()
+    driver.now_ms = LOCK_MS + 1_000
+    return renewal
+
+
+def test_r353_a_record_that_was_given_up_before_its_renewal_was_confirmed_is_given_back() -> None:
+    """The leader would keep it for a member that does not handle it any more."""
+    driver = Driver()
+    renewal = hung_renewal(driver)
+    driver.advance()
+    assert driver.told(LocksLost) == [LocksLost(P0, frozenset({0}))]
+    driver.answer(renewal, acknowledged())
+    (outcome,) = driver.told(AcknowledgementOutcome)
+    assert isinstance(outcome.error, BrokerError)
+    (release,) = driver.told(ShareSend)
+    assert said(release.request) == {0: (0, AcknowledgeType.RELEASE)}
+
+
+def test_r353_what_was_done_while_its_renewal_waited_counts() -> None:
+    """The lock holds as far as the leader is concerned."""
+    driver = Driver()
+    renewal = hung_renewal(driver)
+    driver.reader.acknowledge(P0, 0, AcknowledgeType.ACCEPT)
+    driver.advance()
+    driver.answer(renewal, acknowledged())
+    (send,) = driver.told(ShareSend)
+    assert said(send.request) == {0: (0, AcknowledgeType.ACCEPT)}
+
+
+def test_r352_a_renewal_of_a_record_that_was_given_up_is_not_sent() -> None:
+    """The leader would keep it for a member that does not handle it any more."""
+    driver = Driver()
+    driver.acquire([b"a"])
+    (hangs,) = driver.told(ShareSend)
+    driver.reader.take(1, now_ms=0)
+    driver.reader.room = 0
+    driver.reader.acknowledge(P0, 0, AcknowledgeType.RENEW)
+    driver.now_ms = LOCK_MS
+    driver.answer(hangs, records([]))
+    assert driver.told(ShareSend) == []
+    (outcome,) = driver.told(AcknowledgementOutcome)
+    assert isinstance(outcome.error, BrokerError)

@@ -10,12 +10,12 @@ Does not own: requests (`share_reader`).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 import msgspec
 
-from kip848_client.common.acknowledge_type import GAP, AcknowledgeType
+from kip848_client.common.acknowledge_type import AcknowledgeType
 from kip848_client.member.core.assignment import IdPartition
 from kip848_client.wire.record_batch import Record
 
@@ -56,6 +56,8 @@ class HeldRecords:
         self._out: Final[dict[tuple[IdPartition, int], AcquiredRecord]] = {}
         self._said: Final[dict[int, dict[IdPartition, dict[int, int]]]] = {}
         """Leader -> partition -> offset -> what is said."""
+        self._spoken_of: Final[dict[int, list[AcquiredRecord]]] = {}
+        """Leader -> the records of which something is said, whose locks may end before it is sent."""
         self._end_ms: int | None = None
         """No lock of a record that waits or is out ends before this."""
 
@@ -98,32 +100,43 @@ class HeldRecords:
             return []
         return [old for held in new if (old := self._out.pop((held.partition, held.offset), None)) is not None]
 
-    def gaps(self, node_id: int, partition: IdPartition, offsets: Iterable[int]) -> None:
-        """Offsets of an answer that hold no record."""
-        self.tell(node_id, partition, offsets, GAP)
-
-    def unsay(self, records: Iterable[AcquiredRecord]) -> dict[IdPartition, dict[int, int]]:
-        """Take back what is to be said of older deliveries of *records*: the leader would take it for the new ones."""
-        taken: dict[IdPartition, dict[int, int]] = {}
-        if not self._said:
-            return taken
-        for held in records:
-            word = self._said.get(held.node_id, {}).get(held.partition, {}).pop(held.offset, None)
-            if word is not None:
-                taken.setdefault(held.partition, {})[held.offset] = word
-        if not taken:
-            return taken
-        for node_id, said in list(self._said.items()):
-            self._said[node_id] = {of: words for of, words in said.items() if words}
-            if not self._said[node_id]:
-                del self._said[node_id]
+    def unsay(self, node_id: int, partition: IdPartition, offsets: Iterable[int]) -> dict[int, int]:
+        """Take back what is to be said of older deliveries: the leader would take it for the new ones."""
+        words = self._said.get(node_id, {}).get(partition)
+        if not words:
+            return {}
+        taken = {offset: words.pop(offset) for offset in offsets if offset in words}
+        if taken:
+            self._spoken_of[node_id] = [
+                held
+                for held in self._spoken_of.get(node_id, ())
+                if held.offset not in taken or held.partition != partition
+            ]
+            self._forget_empty(node_id)
         return taken
 
-    def tell(self, node_id: int, partition: IdPartition, offsets: Iterable[int], word: int) -> None:
-        """Say *word* about acquired offsets whose records cannot be read."""
-        words = dict.fromkeys(offsets, int(word))
-        if words:
-            self._words(node_id, partition).update(words)
+    def tell(self, node_id: int, partition: IdPartition, offsets: Iterable[int], word: int, *, until_ms: int) -> None:
+        """Say *word* about acquired offsets of which the application has no record; their locks end at *until_ms*."""
+        for offset in offsets:
+            self._note(AcquiredRecord(partition, "", Record(offset=offset), 0, until_ms, node_id), word)
+
+    def take_late(self, node_id: int, *, now_ms: int) -> dict[IdPartition, dict[int, int]]:
+        """Take back what is to be said of records whose locks have ended: the leader would refuse the rest with it."""
+        taken: dict[IdPartition, dict[int, int]] = {}
+        spoken_of = self._spoken_of.get(node_id, [])
+        late = [held for held in spoken_of if held.lock_until_ms <= now_ms]
+        if not late:
+            return taken
+        alive = {(held.partition, held.offset) for held in spoken_of if held.lock_until_ms > now_ms}
+        for held in late:
+            if (held.partition, held.offset) in alive:
+                continue  # something else is said of a later delivery
+            word = self._words(node_id, held.partition).pop(held.offset, None)
+            if word is not None:
+                taken.setdefault(held.partition, {})[held.offset] = word
+        self._spoken_of[node_id] = [held for held in spoken_of if held.lock_until_ms > now_ms]
+        self._forget_empty(node_id)
+        return taken
 
     def take(self, count: int, *, now_ms: int) -> list[AcquiredRecord]:
         """Hand out at most *count* records whose locks hold."""
@@ -154,13 +167,14 @@ class HeldRecords:
             return None
         if word != AcknowledgeType.RENEW:
             del self._out[key]
-        self._words(held.node_id, partition)[offset] = word
+        self._note(held, word)
         return held
 
     def say_of_all(self, records: Iterable[AcquiredRecord], word: int, *, now_ms: int) -> list[AcquiredRecord]:
         """Say *word*, which ends their being out, about these records. Returns those that are not ours any more."""
         late: list[AcquiredRecord] = []
         words: dict[int, int] = {}
+        spoken_of: list[AcquiredRecord] = []
         place: tuple[IdPartition, int] | None = None
         for held in records:
             offset = held.record.offset
@@ -174,14 +188,16 @@ class HeldRecords:
             if place is None or held.partition is not place[0] or held.node_id != place[1]:
                 place = (held.partition, held.node_id)
                 words = self._words(held.node_id, held.partition)
+                spoken_of = self._spoken_of.setdefault(held.node_id, [])
             words[offset] = word
+            spoken_of.append(held)
         return late
 
     def say_of_waiting(self, word: int, *, node_id: int | None = None) -> None:
         """Say *word* about all that was not handed out, or only about what was acquired from one leader."""
         for held in self._waiting:
             if node_id in {None, held.node_id}:
-                self._words(held.node_id, held.partition)[held.offset] = word
+                self._note(held, word)
         if node_id is None:
             self._waiting.clear()
         else:
@@ -193,38 +209,73 @@ class HeldRecords:
 
     def take_said(self, node_id: int) -> dict[IdPartition, dict[int, int]]:
         """All that *node_id* is to hear; it counts as told."""
+        self._spoken_of.pop(node_id, None)
         return self._said.pop(node_id, {})
+
+    def take_renewals(self, node_id: int) -> dict[IdPartition, dict[int, int]]:
+        """As `take_said`, of renewals alone."""
+        taken: dict[IdPartition, dict[int, int]] = {}
+        for partition, words in self._said.get(node_id, {}).items():
+            renewals = {offset: word for offset, word in words.items() if word == AcknowledgeType.RENEW}
+            if renewals:
+                taken[partition] = renewals
+                for offset in renewals:
+                    del words[offset]
+        left = self._said.get(node_id, {})
+        self._spoken_of[node_id] = [
+            held for held in self._spoken_of.get(node_id, ()) if held.offset in left.get(held.partition, ())
+        ]
+        self._forget_empty(node_id)
+        return taken
 
     def said(self, node_id: int) -> Mapping[IdPartition, Mapping[int, int]]:
         """All that *node_id* is to hear."""
         return self._said.get(node_id, {})
 
-    def renewed(self, partition: IdPartition, offsets: Iterable[int], *, until_ms: int) -> None:
-        """Their locks began anew."""
+    def renewed(self, node_id: int, partition: IdPartition, offsets: Iterable[int], *, until_ms: int) -> list[int]:
+        """Their locks began anew. Returns those that were given up meanwhile: nobody handles them."""
+        words = self._said.get(node_id, {}).get(partition, {})
+        said = {
+            held.offset: held
+            for held in self._spoken_of.get(node_id, ())
+            if held.partition == partition and words.get(held.offset) != AcknowledgeType.RENEW
+        }
+        given_up: list[int] = []
         for offset in offsets:
-            held = self._out.get((partition, offset))
-            if held is not None:
+            held = self._out.get((partition, offset)) or said.get(offset)
+            if held is None or held.node_id != node_id:
+                given_up.append(offset)
+            else:
                 held.lock_until_ms = until_ms
+        return given_up
 
     def expire(self, *, now_ms: int) -> list[AcquiredRecord]:
         """Drop records whose locks have ended. Returns those that the application has."""
         if self._end_ms is None or now_ms < self._end_ms:
             return []
         # Not in the order of their ends: one leader may answer earlier than another that was asked before it.
-        kept = [held for held in self._waiting if held.lock_until_ms > now_ms]
-        self._waiting.clear()
-        self._waiting.extend(kept)
+        self._keep_waiting(lambda held: held.lock_until_ms > now_ms)
         lost = [held for held in self._out.values() if held.lock_until_ms <= now_ms]
         for held in lost:
             del self._out[held.partition, held.offset]
-        self._end_ms = min((held.lock_until_ms for held in (*kept, *self._out.values())), default=None)
+        self._end_ms = min((held.lock_until_ms for held in (*self._waiting, *self._out.values())), default=None)
         return lost
 
     def drop_waiting(self, node_id: int) -> None:
         """Drop what was acquired from a leader and waits: the session is over, so others may get it."""
-        kept = [held for held in self._waiting if held.node_id != node_id]
-        self._waiting.clear()
-        self._waiting.extend(kept)
+        self._keep_waiting(lambda held: held.node_id != node_id)
+
+    def lose(self, node_id: int, partition: IdPartition | None = None) -> list[AcquiredRecord]:
+        """Drop what was acquired from a leader, or one partition of it. Returns what the application has of it."""
+
+        def is_lost(held: AcquiredRecord) -> bool:
+            return held.node_id == node_id and partition in {None, held.partition}
+
+        self._keep_waiting(lambda held: not is_lost(held))
+        lost = [held for held in self._out.values() if is_lost(held)]
+        for held in lost:
+            del self._out[held.partition, held.offset]
+        return lost
 
     def next_end_ms(self) -> int | None:
         """When to call `expire` next: no lock ends before that. None without records."""
@@ -232,3 +283,21 @@ class HeldRecords:
 
     def _words(self, node_id: int, partition: IdPartition) -> dict[int, int]:
         return self._said.setdefault(node_id, {}).setdefault(partition, {})
+
+    def _note(self, held: AcquiredRecord, word: int) -> None:
+        self._words(held.node_id, held.partition)[held.record.offset] = word
+        self._spoken_of.setdefault(held.node_id, []).append(held)
+
+    def _keep_waiting(self, is_kept: Callable[[AcquiredRecord], bool]) -> None:
+        kept = [held for held in self._waiting if is_kept(held)]
+        self._waiting.clear()
+        self._waiting.extend(kept)
+
+    def _forget_empty(self, node_id: int) -> None:
+        """Nothing may be left to be said to a leader."""
+        said = {of: words for of, words in self._said.get(node_id, {}).items() if words}
+        if said:
+            self._said[node_id] = said
+        else:
+            self._said.pop(node_id, None)
+            self._spoken_of.pop(node_id, None)

@@ -12,6 +12,7 @@ Rules: R330 to R351 in docs/protocol.md.
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
@@ -20,7 +21,7 @@ from uuid import UUID
 
 import msgspec
 
-from kip848_client.common.acknowledge_type import AcknowledgeType
+from kip848_client.common.acknowledge_type import GAP, AcknowledgeType
 from kip848_client.common.error_codes import RETRIABLE, ErrorCode
 from kip848_client.common.model import BrokerNode
 from kip848_client.errors import (
@@ -73,6 +74,10 @@ _MOVED: Final = frozenset(
     }
 )
 """Codes of a partition after which its leader is looked up."""
+_LOSES_LOCKS: Final = frozenset(
+    {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+)
+"""Codes of a partition after which the node has given to others, or never gives again, what it let this member have."""
 _SESSION_GONE: Final = frozenset({ErrorCode.SHARE_SESSION_NOT_FOUND, ErrorCode.INVALID_SHARE_SESSION_EPOCH})
 _ADVICE: Final[Mapping[int, str]] = {
     ErrorCode.SHARE_SESSION_LIMIT_REACHED: (
@@ -329,15 +334,21 @@ class ShareReader:
     def _send_to(self, node_id: int, partitions: frozenset[IdPartition], room: int) -> int:
         """Send what is due to one leader. Returns how many records it may bring."""
         session = self._session(node_id)
+        self._drop_late(node_id)
         said = self.held.said(node_id)
         fetches = bool(partitions) and room > 0
         if said and not session.is_open and not fetches:
             # The session in which they were acquired is over, and there is none to say it in.
             self._outcomes(self.held.take_said(node_id), _session_gone())
             return 0
-        alone = bool(self._commits) or not fetches or not _fits_a_fetch(said, partitions)
+        if said and session.is_open and _renews(said):
+            # R339: nothing else goes with it, because a leader that refuses one word refuses all of a partition.
+            words = self.held.take_renewals(node_id)
+            self._send(node_id, session.acknowledge(words), words)
+            return 0
+        alone = bool(self._commits) or not fetches or not said.keys() <= partitions
         if said and session.is_open and alone:  # a commit must not wait for records
-            if self._gather(node_id, said):
+            if self._gather(node_id):
                 return 0
             words = self.held.take_said(node_id)
             self._send(node_id, session.acknowledge(words), words)
@@ -365,12 +376,19 @@ class ShareReader:
         self._asked[node_id] = self._last_request_id
         return room
 
-    def _gather(self, node_id: int, said: Said) -> bool:
+    def _drop_late(self, node_id: int) -> None:
+        """R352: what waits for a leader longer than a lock lasts is not sent, and told as refused."""
+        late = self.held.take_late(node_id, now_ms=self._now_ms)
+        if late:
+            text = "its lock had ended before this could be said: another member may have it"
+            self._outcomes(late, error_for_code(ErrorCode.INVALID_RECORD_STATE, text))
+
+    def _gather(self, node_id: int) -> bool:
         """R332: whether acknowledgements of a poll() wait for those of the next ones, which come soon.
 
         A request for each poll() would keep the leader busy, and the fetch that follows waiting.
         """
-        if self._commits or not self.held.waiting or _renews(said):
+        if self._commits or not self.held.waiting:
             return False
         return not self._due(self._gathers.setdefault(node_id, self._now_ms) + _GATHER_MS)
 
@@ -423,26 +441,43 @@ class ShareReader:
         if flight is None:
             return
         self._now_ms = max(self._now_ms, now_ms)
-        self._session(flight.node_id).reset()
-        self.held.drop_waiting(flight.node_id)
         self._backoff(flight.node_id).failed(self._now_ms)
         self._outcomes(flight.said, error)
+        self._session_lost(flight.node_id)
         self._forget_leader(flight.node_id)
+
+    def connection_lost(self, node_id: int, *, now_ms: int) -> None:
+        """The connection to a leader has ended. If a request is under way there, `failed` tells the same."""
+        if any(flight.node_id == node_id for flight in self._flights.values()):
+            return
+        self._now_ms = max(self._now_ms, now_ms)
+        if self._session(node_id).is_open:
+            self._session_lost(node_id)
+            self._forget_leader(node_id)
+
+    def _session_lost(self, node_id: int) -> None:
+        """R336: the leader has taken back what was acquired in the session, or does it when it comes to that."""
+        self._session(node_id).reset()
+        self._outcomes(self.held.take_said(node_id), _session_gone())
+        self._lost(self.held.lose(node_id))
 
     def _refused(self, flight: _Flight, session: ShareSession, code: int, message: str) -> None:
         """The whole request was refused. Nothing of it was taken, but for one case.
 
         A leader looks at what a fetch says before it finds that its session is over, so that may count or not.
         """
-        session.reset()
-        if code == ErrorCode.INVALID_SHARE_SESSION_EPOCH:  # it has the session still, and their locks hold
-            self.held.say_of_waiting(int(AcknowledgeType.RELEASE), node_id=flight.node_id)
-        else:
-            self.held.drop_waiting(flight.node_id)
         advice = _ADVICE.get(code, "")
         error = error_for_code(code, f"share group {self._group_id!r}: {message or 'no reason given'}{advice}")
         unknown = code in _SESSION_GONE and flight.reserved > 0
         self._outcomes(flight.said, ConnectionLostError(f"{error}; what was said may count") if unknown else error)
+        if code == ErrorCode.SHARE_SESSION_NOT_FOUND:
+            self._session_lost(flight.node_id)
+        elif code == ErrorCode.INVALID_SHARE_SESSION_EPOCH:  # it has the session still, and their locks hold
+            session.reset()
+            self.held.say_of_waiting(int(AcknowledgeType.RELEASE), node_id=flight.node_id)
+        else:
+            session.reset()
+            self.held.drop_waiting(flight.node_id)
         if flight.closes:
             return
         if code not in _SESSION_GONE:
@@ -464,7 +499,7 @@ class ShareReader:
                     words = {partition: flight.said[partition]}
                     self._outcomes(words, _error(data.acknowledge_error_code, data.acknowledge_error_message))
                 if data.error_code:
-                    self._partition_refused(partition, data.error_code, data.error_message)
+                    self._partition_refused(flight.node_id, partition, data.error_code, data.error_message)
                     new = endpoints.get(data.current_leader.leader_id)
                     if new is not None and partition in self._assigned and data.error_code in _MOVED:
                         node = BrokerNode(new.node_id, new.host, new.port)
@@ -476,32 +511,49 @@ class ShareReader:
     def _acquired(self, flight: _Flight, partition: IdPartition, data: PartitionData) -> None:
         topic, node_id = self.topic_of(partition), flight.node_id
         until_ms = flight.sent_ms + self.lock_ms
+        ranges = [range(each.first_offset, each.last_offset + 1) for each in data.acquired_records]
+        unsaid = self.held.unsay(node_id, partition, itertools.chain.from_iterable(ranges))
+        if unsaid:
+            text = "its lock had ended before this was said: it was delivered again"
+            self._outcomes({partition: unsaid}, error_for_code(ErrorCode.INVALID_RECORD_STATE, text))
+        if until_ms <= self._now_ms:
+            # R337: nobody would handle them until their locks end, which began when the leader could answer.
+            late, until_ms = itertools.chain.from_iterable(ranges), self._now_ms + self.lock_ms
+            self.held.tell(node_id, partition, late, AcknowledgeType.RELEASE, until_ms=until_ms)
+            return
+        counts: dict[int, int] = {}
+        if len(ranges) > 1:
+            for offsets, each in zip(ranges, data.acquired_records, strict=True):
+                counts.update(dict.fromkeys(offsets, each.delivery_count))
+        alike = data.acquired_records[0].delivery_count
         first = min(each.first_offset for each in data.acquired_records)
         last = max(each.last_offset for each in data.acquired_records)
-        counts: dict[int, int] = {}
-        for each in data.acquired_records:
-            counts.update(dict.fromkeys(range(each.first_offset, each.last_offset + 1), each.delivery_count))
         found: list[AcquiredRecord] = []
+        word = GAP
         try:
             for at, header in batches_of(data.records, allow_partial=True):
                 if header.is_control or header.last_offset < first or header.base_offset > last:
                     continue
                 kind = 2 if header.is_log_append_time else 1
+                records = records_of(data.records, at, first=first, last=last)
+                if not counts:
+                    found += [
+                        AcquiredRecord(partition, topic, record, alike, until_ms, node_id, kind) for record in records
+                    ]
+                    continue
                 found += [
                     AcquiredRecord(partition, topic, record, count, until_ms, node_id, kind)
-                    for record in records_of(data.records, at, first=first, last=last)
-                    if (count := counts.pop(record.offset, None)) is not None
+                    for record in records
+                    if (count := counts.get(record.offset)) is not None
                 ]
         except ProtocolError as error:
             # Given back: another member may read it, or its deliveries are used up. The records before it are good.
-            self.held.tell(flight.node_id, partition, counts, AcknowledgeType.RELEASE)
-            counts = {}
+            word = AcknowledgeType.RELEASE
             self._surface(("damaged", partition), error)
-        unsaid = self.held.unsay(found)
-        if unsaid:
-            text = "its lock had ended before this was said: it was delivered again"
-            self._outcomes(unsaid, error_for_code(ErrorCode.INVALID_RECORD_STATE, text))
-        self.held.gaps(flight.node_id, partition, counts)
+        if len(found) < sum(map(len, ranges)):
+            read = {held.record.offset for held in found}
+            left = [offset for offset in itertools.chain.from_iterable(ranges) if offset not in read]
+            self.held.tell(node_id, partition, left, word, until_ms=until_ms)
         self.counts.acquired += len(found)
         self._lost(self.held.acquired(found))
 
@@ -512,16 +564,31 @@ class ShareReader:
                 partition = (topic.topic_id, data.partition_index)
                 told.add(partition)
                 words = flight.said.get(partition, {})
-                self._outcomes({partition: words}, _error(data.error_code, data.error_message))
-                if not data.error_code:
-                    renewed = [offset for offset, word in words.items() if word == AcknowledgeType.RENEW]
-                    self.held.renewed(partition, renewed, until_ms=flight.sent_ms + self.lock_ms)
-                elif data.error_code in _MOVED:
-                    self._partition_refused(partition, data.error_code, data.error_message)
+                if data.error_code:
+                    self._outcomes({partition: words}, _error(data.error_code, data.error_message))
+                    if data.error_code in _MOVED:
+                        self._partition_refused(flight.node_id, partition, data.error_code, data.error_message)
+                else:
+                    self._confirmed(flight, partition, words)
         self._outcomes({of: words for of, words in flight.said.items() if of not in told}, None)
 
-    def _partition_refused(self, partition: IdPartition, code: int, message: str | None) -> None:
+    def _confirmed(self, flight: _Flight, partition: IdPartition, words: Mapping[int, int]) -> None:
+        renewed = [offset for offset, word in words.items() if word == AcknowledgeType.RENEW]
+        until_ms = flight.sent_ms + self.lock_ms
+        late = set(self.held.renewed(flight.node_id, partition, renewed, until_ms=until_ms)) if renewed else ()
+        self._outcomes({partition: {offset: word for offset, word in words.items() if offset not in late}}, None)
+        if late:
+            # R353: the leader believes that this member goes on with them.
+            text = "its lock had ended before the leader answered: the record is given back"
+            error = error_for_code(ErrorCode.INVALID_RECORD_STATE, text)
+            self._outcomes({partition: dict.fromkeys(late, int(AcknowledgeType.RENEW))}, error)
+            until_ms = self._now_ms + self.lock_ms
+            self.held.tell(flight.node_id, partition, late, AcknowledgeType.RELEASE, until_ms=until_ms)
+
+    def _partition_refused(self, node_id: int, partition: IdPartition, code: int, message: str | None) -> None:
         topic = self.topic_of(partition)
+        if code in _LOSES_LOCKS:
+            self._lost(self.held.lose(node_id, partition))
         if code in _MOVED or code in RETRIABLE:
             self._leaders.pop(partition, None)
             self._find_backoff.failed(self._now_ms)
@@ -547,6 +614,7 @@ class ShareReader:
             session = self._session(node_id)
             if node_id in busy:
                 continue
+            self._drop_late(node_id)
             words = self.held.take_said(node_id)
             if session.is_open:
                 left_ms = max(1, min(deadline_ms - self._now_ms, self._settings.request_timeout_ms))
@@ -657,11 +725,6 @@ class ShareReader:
         if self._wake_ms is None or at_ms < self._wake_ms:
             self._wake_ms = at_ms
         return False
-
-
-def _fits_a_fetch(said: Said, partitions: frozenset[IdPartition]) -> bool:
-    """Whether a fetch of *partitions* can carry these words: a renewal must not wait for records."""
-    return said.keys() <= partitions and not _renews(said)
 
 
 def _renews(said: Said) -> bool:

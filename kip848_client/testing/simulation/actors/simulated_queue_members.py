@@ -570,8 +570,14 @@ class ShareProcess:
     def _link_gone(self, link: SimulatedConnection, node: ShareNode) -> None:
         """The node hears of it after all that was sent."""
         scheduler = self._fleet.scheduler
+        self._later(0, lambda: self._lost_leader(link))
         delay_ms = max(link.to_server_ms - scheduler.now_ms, 0) + self.rng.randint(1, 100)
         scheduler.call_in(delay_ms, lambda: node.connection_gone(link))
+
+    def _lost_leader(self, link: SimulatedConnection) -> None:
+        if self._links.get(link.node_id) is link:
+            self.reader.connection_lost(link.node_id, now_ms=self.now_ms)
+            self.step()
 
     def _connect(
         self,
