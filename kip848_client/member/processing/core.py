@@ -580,7 +580,8 @@ class Processing:
     def _take_key_turn(self, pacing: Pacing, now_ms: int) -> None:
         """The limit of a key lets some calls begin: queue so many of its lanes."""
         _, _, key = heapq.heappop(self._key_turns)
-        waiting, (count, due_ms) = self._keys[key], pacing.turn_of_key(*key, now_ms)
+        waiting = self._keys[key]
+        count, due_ms = pacing.turn_of_key(*key, now_ms, most=len(waiting))
         while waiting and count:
             count -= self._queue_again(*waiting.popleft(), now_ms)
         if waiting:

@@ -227,12 +227,12 @@ class Pacing:
         """When the next call of a key may begin, as to the key."""
         return max(self._all.due_ms_of(key), self._scope(topic).due_ms_of(key))
 
-    def turn_of_key(self, topic: str, key: object, now_ms: int) -> tuple[int, int]:
-        """How many calls of a limited key may begin now, and when may another one, if they do."""
+    def turn_of_key(self, topic: str, key: object, now_ms: int, *, most: int) -> tuple[int, int]:
+        """How many calls of a limited key may begin now, up to *most*; and when may another one, if they do."""
         rates = [rate for rate in (self._all.rate_of_key(key), self._scope(topic).rate_of_key(key)) if rate is not None]
         assert rates
         count = 0
-        while (due_ms := max(rate.due_ms(begun) for rate, begun in rates)) <= now_ms:
+        while (due_ms := max(rate.due_ms(begun) for rate, begun in rates)) <= now_ms and count < most:
             count += 1
             for rate, begun in rates:
                 rate.begins(begun, now_ms)
