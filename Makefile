@@ -6,7 +6,7 @@
 #   make test     the tests that need nothing but Python, without the slow ones: minutes
 #   make test-slow  the slow ones: Spark's jobs, sweeps, churn, demos, programs of the documents
 #   make check    lint, format, types, import contracts
-#   make simulate  50,000 simulated groups with faults, or as many as two and a half minutes allow; some thousands that no other
+#   make simulate  50,000 simulated groups with faults, or as many as a minute and a half allows; some thousands that no other
 #                  commit has played; the same digests twice
 #   make mutants MUTANTS="kip848_client.member.consumer.heartbeats.*"  put small bugs into a module, to see whether tests notice
 #   make docs     draw the parts of the documents anew that are made from the code
@@ -72,8 +72,11 @@ demo: $(if $(wildcard $(STAMP)),$(STAMP),$(DEMO_STAMP))
 demo-spark: venv
 	@$(PYTHON) examples/spark_job.py
 
-# Most tests wait for sockets and timers, so there is room for more processes than cores. PARALLEL= runs them in one.
-PARALLEL ?= --numprocesses 3 --dist loadfile
+# Most tests wait for sockets and timers, so there is room for more processes than cores; the slow ones compute.
+# PARALLEL= runs them in one.
+PARALLEL ?= --numprocesses $(PROCESSES) --dist loadfile
+PROCESSES := 5
+test-slow: PROCESSES := 3
 # RERUNS=1 runs a test that failed once more, and lists it as RERUN at the end.
 RERUNS ?= 0
 PYTEST = $(PYTHON) -m pytest --reruns $(RERUNS) -raR
@@ -126,7 +129,7 @@ transcripts: venv
 	@$(PYTHON) -m tests.transcripts
 
 interop: venv
-	$(PYTEST) tests/interop -m kafka --numprocesses 2 --dist loadfile
+	$(PYTEST) tests/interop -m kafka --numprocesses 3 --dist loadfile
 
 # The oldest broker with KIP-848, and the one before the pinned one.
 KAFKA ?= 4.0.1 4.3.1

@@ -2,7 +2,7 @@
 
 Environment:
     SIMULATED_SEEDS: seeds of the scenario `brief` (50,000); 200 is quick.
-    SIMULATED_WITHIN_S: seconds for them (150).
+    SIMULATED_WITHIN_S: seconds for them (90).
     SIMULATED_LONG_WITHIN_S: seconds for each scenario of a minute (30): some bugs need a group that lived for a while.
     SIMULATED_FRESH_WITHIN_S: seconds for each scenario with fresh seeds (15), which begin at a number of the commit, or
         of the day where there is no git. What breaks is named with its command.
@@ -59,7 +59,7 @@ def fresh_seed() -> int:
 
 
 def main() -> int:
-    within_s = setting("SIMULATED_WITHIN_S", 150)
+    within_s = setting("SIMULATED_WITHIN_S", 90)
     play("--scenario", "brief", "--seeds", f"0:{setting('SIMULATED_SEEDS', 50_000)}", "--within", str(within_s))
     for scenario in LONG:
         within_s = setting("SIMULATED_LONG_WITHIN_S", 30)
