@@ -370,7 +370,8 @@ class MemberObserver:
             self._note(error)
             callback = f"on_partitions_{name}"
             named = _named(tip.topic_partition for tip in partitions)
-            self.log(logging.WARNING, LogEvent.LISTENER_FAILED, callback=callback, **named, error=repr(error))
+            level = logging.WARNING if isinstance(error, Exception) else logging.INFO  # Ctrl-C is no failure
+            self.log(level, LogEvent.LISTENER_FAILED, callback=callback, **named, error=repr(error))
             self._write("listener_failed", callback=callback, partitions=_listed(partitions), error=repr(error))
             raise
         ms = (time.perf_counter() - began) * 1_000

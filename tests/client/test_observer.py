@@ -184,6 +184,15 @@ def test_a_listener_that_raises_is_in_the_log_with_its_error(
     assert journal.events[1].fields["partitions"] == ["orders-0"]
 
 
+def test_ctrl_c_in_a_listener_warns_of_nothing(observer: MemberObserver, caplog: pytest.LogCaptureFixture) -> None:
+    """Who ends a program that has just been given partitions saw a warning of a listener that failed."""
+    with caplog.at_level(logging.WARNING, logger="kip848_client"), pytest.raises(KeyboardInterrupt):
+        with observer.listener("assigned", [P0]):
+            raise KeyboardInterrupt
+
+    assert not caplog.text
+
+
 def test_a_failed_automatic_commit_is_logged(
     observer: MemberObserver, journal: MemoryJournal, caplog: pytest.LogCaptureFixture
 ) -> None:
