@@ -35,7 +35,7 @@ def test_a_container_that_crashes_over_and_over_before_a_deploy_is_flapping() ->
     assert [each.who for each in found["deploy"]] == [["a (a)", "b (b)", "c (c)", "d (d)"]]
 
 
-def test_a_client_that_flaps_after_a_deploy_is_no_part_of_it() -> None:
+def test_a_client_that_flaps_after_a_deploy_does_not_lengthen_it() -> None:
     """The deploy seemed to last until the client had gone for the second time."""
     group = PlayedGroup("a", "b", "c", "d")
     group.restart("a", "b", "c", "d")
@@ -44,7 +44,7 @@ def test_a_client_that_flaps_after_a_deploy_is_no_part_of_it() -> None:
     found = _found(group)
     assert [each.who for each in found["flapping"]] == [("d (d)",)]
     assert [(each.who, round(each.ms or 0.0, -3)) for each in found["deploy"]] == [
-        (["a (a)", "b (b)", "c (c)"], 22_000)
+        (["a (a)", "b (b)", "c (c)", "d (d)"], 32_000)
     ]
 
 
@@ -80,6 +80,40 @@ def test_deploys_before_and_after_an_outage_are_told_beside_it() -> None:
     deploys = sorted(found["deploy"], key=lambda each: each.start_ms)
     assert [(len(each.who), round(each.ms or 0.0, -3)) for each in deploys] == [(3, 22_000), (3, 22_000)]
     assert [each.start_ms for each in deploys][1] == again_ms
+
+
+def test_a_group_of_two_is_deployed_and_out_and_deployed_while_members_come_and_go() -> None:
+    """They were started more often than others: they were flapping, and not deployed."""
+    group = PlayedGroup("a", "b")
+    for _ in range(2):
+        group.restart("a", "b")
+        group.leave("a")
+        group.leave("b")
+        group.run(60_000)
+        group.join("a")
+        group.join("b")
+        group.run(10_000)
+        group.restart("a", "b")
+        group.die("a")
+        group.run(30_000)
+        group.join("a")
+        group.run(20_000)
+    found = _found(group)
+    assert len(found["deploy"]) == 4
+    assert {each.text.partition("; before: ")[2] for each in found["outage"]} == {
+        "all were stopped, and started again: a (a), b (b)"
+    }
+    assert found["flapping"] == []
+
+
+def test_members_that_crash_in_turn_all_the_time_are_not_deployed() -> None:
+    """Two of three that were started again twice a minute were a deploy each time."""
+    group = PlayedGroup("a", "b", "c")
+    for _ in range(12):
+        group.restart("a", "b")
+    found = _found(group)
+    assert found["deploy"] == []
+    assert {each.who[0] for each in found["flapping"]} == {"a (a)", "b (b)"}
 
 
 def test_a_group_that_is_stopped_in_the_middle_of_a_deploy_is_out() -> None:

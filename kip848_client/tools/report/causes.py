@@ -191,7 +191,7 @@ class DepartureStory:
             (one.gone.at_ms, one.gone.who) for several in self.deploys for one in several if one.moved
         }
         self._deployed: Final = frozenset(
-            (one.at_ms, one.who) for several in self.deploys for restart in several for one in restart
+            (one.at_ms, one.who) for several in self.deploys for each in several for one in (each.gone, each.back)
         )
         """Departures and joins of deploys."""
 
@@ -357,6 +357,7 @@ class DepartureStory:
     def _restarts(self) -> list[Restart]:
         """Departures of members that did not die, and the joins of those that took their place."""
         found, others = [], []
+        joined_ms = {each.who: each.at_ms for each in self.arrivals}
         for each in self.departures:
             back = self._return_of(each)
             if self._known(each) == "died":
@@ -364,12 +365,13 @@ class DepartureStory:
             if back is None:
                 others.append(each)
             elif back.member_id != each.member_id:
-                found.append(Restart(each, back))
+                found.append(Restart(each, back, joined_ms.get(each.who, 0.0)))
         return sorted([*found, *self._replaced(others, found)], key=lambda each: each.gone.at_ms)
 
     def _replaced(self, gone: Sequence[Departure], restarts: Sequence[Restart]) -> Iterator[Restart]:
         """Members that went for good, and one of the same client id that came from a new host in place of each."""
         taken = {each.back.who for each in restarts}
+        joined_ms = {each.who: each.at_ms for each in self.arrivals}
         until_ms = {each.who: each.at_ms for each in self.departures}
         new: defaultdict[str, deque[Arrival]] = defaultdict(deque)
         for first in sorted((several[0] for several in self._by_client.values()), key=_at_ms):
@@ -383,7 +385,7 @@ class DepartureStory:
             ):
                 arrivals.popleft()  # it went with it, and took nobody's place
             if arrivals and arrivals[0].at_ms <= each.at_ms + _AGAIN_MS:
-                yield Restart(each, arrivals.popleft())
+                yield Restart(each, arrivals.popleft(), joined_ms.get(each.who, 0.0))
 
 
 def _at_ms(each: Arrival | Departure) -> float:

@@ -544,13 +544,13 @@ def _moves(timeline: Timeline, still: Sequence[Finding]) -> Iterator[Finding]:
 def _deploys(timeline: Timeline, story: DepartureStory, still: Sequence[Finding]) -> Iterator[Finding]:
     """When members were started again one after the other, and what that cost."""
     for restarts in story.deploys:
-        times_ms = [one.at_ms for restart in restarts for one in restart]
+        times_ms = [one.at_ms for each in restarts for one in (each.gone, each.back)]
         start_ms, end_ms = min(times_ms), max(times_ms)
         first = restarts[0].gone
         outages = [each for each in still if each.kind == "outage" and each.start_ms + (each.ms or 0.0) >= start_ms]
         if any(each.start_ms <= start_ms or first in story.stop_before(each.start_ms) for each in outages):
             continue  # all were stopped at once, which the outage tells
-        who = sorted({gone.client for gone, _ in restarts})
+        who = sorted({each.gone.client for each in restarts})
         cost = [
             each.ms or 0.0 for each in still if each.why == "deploy" and start_ms - MOVE_MS <= each.start_ms <= end_ms
         ]
@@ -559,7 +559,7 @@ def _deploys(timeline: Timeline, story: DepartureStory, still: Sequence[Finding]
             if cost
             else ("nothing stood still for a second")
         )
-        again = "replaced" if story.moved([gone for gone, _ in restarts]) else "started again"
+        again = "replaced" if story.moved([each.gone for each in restarts]) else "started again"
         text = (
             f"a deploy: {counted(len(restarts), 'member')} were {again} within {duration(end_ms - start_ms)}; {stood}"
         )
