@@ -67,6 +67,17 @@ def test_a_member_that_was_silent_before_it_was_removed_has_died() -> None:
     )
 
 
+def test_a_member_that_needs_two_seconds_to_leave_has_not_surely_died() -> None:
+    """On a busy machine it stops committing, closes, and is removed two seconds later."""
+    often = [committed(at, "a", 0, 1) for at in range(300, 18_001, 300)]
+    events = _a_death(last_commit_ms=0)
+    (finding,) = _found(*events[:5], *often, *events[5:])
+    assert (finding.why, finding.text.rpartition(": ")[2]) == (
+        "",
+        "a-client (10.0.0.1) left or died (no commit for 2.00 s before)",
+    )
+
+
 def test_a_session_that_ended_is_told_without_a_commit() -> None:
     """On a topic without traffic no gap is proved, and a crash must not be nothing."""
     (finding,) = _found(

@@ -40,8 +40,8 @@ _POLL_SHARE: Final = 0.9
 """A member whose last commit was so much of max.poll.interval.ms before it went had not polled since."""
 _SESSION_SHARE: Final = 0.5
 """A session begins with a heartbeat. The last commit may be later, by less than this share of the session."""
-_SILENT_MS_MIN: Final = 1_500.0
-"""Of KIP-848 groups records have no session; so short ones are not found."""
+_SILENT_MS_MIN: Final = 3_000.0
+"""Of KIP-848 groups records have no session. On a busy machine a member that leaves may need two seconds for it."""
 STOPPED_MS: Final = 10_000.0
 """A group that had no members for less than this may be in a restart. Members that are stopped together go so soon."""
 _BESIDE_MS_MIN: Final = 1_000.0
