@@ -123,7 +123,7 @@ def _(patch: Patch) -> None:
     patch.setattr(consumer_commit, "may_commit", lambda member, *, epoch, partitions: True)
 
 
-@known_bug("a member may take any time to give up partitions", "L3", "S7", scenario="zombies")
+@known_bug("a member may take any time to give up partitions", "L3", "S7", scenario="zombies", seed=23)
 def _(patch: Patch) -> None:
     original = GroupCoordinator.apply
 
