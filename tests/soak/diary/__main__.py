@@ -54,6 +54,7 @@ PROPERTIES: Final = {
     "offsets.topic.num.partitions": str(LOG_PARTITIONS),
     "group.consumer.session.timeout.ms": str(SESSION_S * 1_000),
     "group.consumer.heartbeat.interval.ms": "500",
+    "offsets.topic.segment.bytes": str(2**30),  # what has been compacted cannot be told
 }
 _SCRAPE_EVERY_S: Final = 1.0
 _START_S: Final = 300.0
