@@ -33,7 +33,14 @@ function clock(ms, step = 1) {
   if (step >= DAY) return written.slice(0, 10);
   return (long ? written.slice(5, 10) + " " : "") + written.slice(11, step < 1000 ? 23 : step < 6e4 ? 19 : 16);
 }
-function lasted(ms) { return ms === null ? "—" : ms < 1000 ? Math.round(ms) + " ms" : (ms / 1000).toFixed(2) + " s"; }
+function lasted(ms) {
+  if (ms === null) return "—";
+  if (ms < 1000) return Math.round(ms) + " ms";
+  if (ms < 12e4) return (ms / 1000).toFixed(2) + " s";
+  const s = Math.round(ms / 1000);
+  if (ms < 6e5) return `${Math.floor(s / 60)} min` + (s % 60 ? ` ${s % 60} s` : "");
+  return ms < 72e5 ? (ms / 6e4).toFixed(1) + " min" : (ms / 36e5).toFixed(1) + " h";
+}
 function make(name, attributes, parent, text) {
   const node = document.createElementNS(NS, name);
   for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
@@ -176,12 +183,12 @@ function choose(index, kept = new Map()) {
   const f = group.figures, entries = [
     ["rebalances", f.rebalances.length], ["median rebalance", lasted(f.rebalance.p50_ms)], ["longest", lasted(f.rebalance.max_ms)],
     ["median until all had their part", lasted(f.change.p50_ms)],
-    ["partitions moved", f.moves], ["moved for nothing", f.bounces],
-    ["stayed in a rebalance", f.stayed === null ? "—" : (100 * f.stayed).toFixed(1) + " %"],
+    ["partitions moved", f.moves], ["moved and came back", f.bounces],
+    ["kept in rebalances", f.stayed === null ? "—" : (100 * f.stayed).toFixed(1) + " %"],
     ["longest without a reader", lasted(f.without_reader.max_ms)]];
   const commits = Math.max(f.commits.done, f.commits.accepted);
   if (commits) entries.push(["commits", commits]);  // a log that keeps few of them does not count them
-  const kinds = [["at most", "times without a reader: upper bounds"], ["at least", "times without a reader: lower bounds"]];
+  const kinds = [["at most", "times without a reader that are “at most”"], ["at least", "times without a reader that are “at least”"]];
   for (const [kind, name] of kinds) if (f.bounds[kind]) entries.push([name, f.bounds[kind]]);
   if (f.empty_ms) entries.push(["without members, and nothing is known to have waited", lasted(f.empty_ms)]);
   // A recorded log has no heartbeats, no refusals and no callbacks: a 0 would say that there were none.
