@@ -116,6 +116,40 @@ def test_r182_a_member_asks_once_for_each_epoch_what_it_waits_for() -> None:
     assert max(later - earlier for earlier, later in pairwise(times)) > KNOWN_MAX_MS
 
 
+def test_r182_a_member_asks_again_when_a_part_arrived_before_the_answer() -> None:
+    """The answer is about a former target, and without another one the rest was asked for at growing distances."""
+    member = newcomer(describes=True)
+    sends(member, for_ms=29)
+    member.advance(1)
+    assert member.requests(ConsumerGroupDescribeRequest)
+    member.answer_heartbeat(epoch=5, assignment={"t": [0]}, interval_ms=INTERVAL_MS)
+    member.reconcile()
+    member.answer_heartbeat(epoch=5, interval_ms=INTERVAL_MS)
+    describe(member, {"t": [0, 1]})  # too late
+
+    sends(member, for_ms=30)
+    describe(member, {"t": [0, 1]})
+
+    times = sends(member, for_ms=1_000)
+    assert max(later - earlier for earlier, later in pairwise(times)) == KNOWN_MAX_MS
+
+
+def test_r182_a_target_counts_until_the_next_one_is_computed() -> None:
+    """Where members leave one after the other, a newer target is always to come, and the parts of this one come now."""
+    member = newcomer(describes=True)
+    sends(member, for_ms=30)
+    member.describe({"t": [0]}, epoch=6, own_epoch=5, others=[5], target_epoch=5)
+    times = sends(member, for_ms=1_000)
+    assert max(later - earlier for earlier, later in pairwise(times)) == KNOWN_MAX_MS
+
+    member.advance(KNOWN_MAX_MS)
+    member.answer_heartbeat(epoch=5, assignment={"t": [0]}, interval_ms=INTERVAL_MS)
+    member.reconcile()
+    member.answer_heartbeat(epoch=5, interval_ms=INTERVAL_MS)
+
+    assert sends(member, for_ms=100), "the next target may bring more"
+
+
 @pytest.mark.parametrize("groups", [[], [{"error_code": ErrorCode.GROUP_AUTHORIZATION_FAILED}]], ids=["no", "refused"])
 def test_r182_without_a_description_it_goes_on_as_before(groups: list[dict[str, int]]) -> None:
     """Users who may read from a group may not always describe it."""

@@ -5,8 +5,8 @@ call the new owner, so the new owner asks: soon after its epoch moved, then afte
 some of the partitions arrive. It learns which partitions it waits for
 
 - from ``PendingTopicPartitions`` of the answer, which our own coordinator sends;
-- else from one ConsumerGroupDescribe for each epoch, after the first early heartbeat brought nothing. A group of more
-  than `SMALL_GROUP` members is asked once only;
+- else from one ConsumerGroupDescribe for each epoch, after the first early heartbeat brought nothing; from another one
+  if partitions arrived before the answer. A group of more than `SMALL_GROUP` members is asked once only;
 - else not at all: then the number of early heartbeats is limited (`BLIND_HEARTBEATS_MAX`).
 
 While it knows of such partitions, it asks every `KNOWN_MAX_MS` for two intervals: their owners need as long to learn of
@@ -30,7 +30,7 @@ import msgspec
 from kip848_client.common.model import NO_EPOCH
 from kip848_client.member.core.assignment import IdPartition, partitions_described
 from kip848_client.member.core.context import Context
-from kip848_client.member.core.events import Destination
+from kip848_client.member.core.events import Destination, RequestFailed
 from kip848_client.member.core.states import Phase
 from kip848_client.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -66,6 +66,8 @@ class _Wait(msgspec.Struct):
     sent: int = 0
     missing: frozenset[IdPartition] | None = None
     """Partitions that have not arrived; None while they are unknown."""
+    may_grow: bool = False
+    """The target that `missing` is taken from is about to be replaced: more may come."""
 
 
 class EarlyHeartbeats:
@@ -148,7 +150,8 @@ class EarlyHeartbeats:
         if moved:
             self._begin(None, likely=joined or brought or not self._large_group)
         elif brought:
-            self._begin(None if self.wait is None else self.wait.missing, likely=True)
+            before_it = self.wait or _Wait(0)
+            self._begin(before_it.missing, likely=True, may_grow=before_it.may_grow)
         wait = self.wait
         if wait is None:
             return
@@ -156,13 +159,15 @@ class EarlyHeartbeats:
             wait.missing = pending
         elif wait.missing is not None and target is not None:
             wait.missing -= target
-            if not wait.missing:
+            if not wait.missing and wait.may_grow:
+                wait.missing = None
+            elif not wait.missing:
                 self.stop()
 
-    def _begin(self, missing: frozenset[IdPartition] | None, *, likely: bool) -> None:
+    def _begin(self, missing: frozenset[IdPartition] | None, *, likely: bool, may_grow: bool = False) -> None:
         self.stop()
         if likely:
-            self.wait = _Wait(self._context.now_ms, missing=missing)
+            self.wait = _Wait(self._context.now_ms, missing=missing, may_grow=may_grow)
             self._schedule(self.wait)
 
     def _schedule(self, wait: _Wait) -> None:
@@ -172,7 +177,10 @@ class EarlyHeartbeats:
     def stop(self) -> None:
         """Plan no early heartbeat: the member waits for nothing, or has left the group."""
         self.wait = None
-        self._context.orphan(self._request_id)
+        if self._request_id is not None:
+            self._context.orphan(self._request_id)
+            self._request_id = None
+            self._asked_epoch = NO_EPOCH  # it was not answered: ask again
 
     # --- reasons to wait
 
@@ -214,10 +222,14 @@ class EarlyHeartbeats:
             destination=Destination.COORDINATOR,
             timeout_ms=timeout_ms,
             on_answer=lambda response: self._described(response, target),
-            on_failure=lambda _: None,
+            on_failure=self._not_described,
         )
 
+    def _not_described(self, _: RequestFailed) -> None:
+        self._request_id = None
+
     def _described(self, response: ConsumerGroupDescribeResponse, target_before: frozenset[IdPartition]) -> None:
+        self._request_id = None
         wait = self.wait
         assert wait is not None, "the end of a wait is the end of its question"
         group = next(iter(response.groups), None)
@@ -225,8 +237,12 @@ class EarlyHeartbeats:
             return
         self._members = len(group.members)
         member = next((member for member in group.members if member.member_id == self._context.member_id), None)
-        if member is None or group.assignment_epoch < group.group_epoch or wait.missing is not None:
-            return  # the target is still being computed, or the coordinator itself has said it
-        wait.missing = partitions_described(member.target_assignment) - target_before
-        if not wait.missing:
+        if member is None or wait.missing is not None:
+            return  # the coordinator itself has said it
+        is_latest = group.assignment_epoch >= group.group_epoch
+        missing = partitions_described(member.target_assignment) - target_before
+        if not is_latest and (not missing or group.assignment_epoch != self._context.epoch):
+            return  # the target that it waits for is still being computed
+        wait.missing, wait.may_grow = missing, not is_latest
+        if not missing:
             self.stop()
