@@ -259,6 +259,27 @@ def test_r308_without_a_standby_it_takes_the_slot_back_and_hands_over_to_the_oth
     assert named(member)[-1] == (-1, "s-0"), "it gives the slot up"
 
 
+def test_r311_it_reads_on_until_others_that_leave_as_well_are_back() -> None:
+    """In a scale-down it gave its partitions to members that were about to leave: unread for up to seven seconds."""
+    member = releasing("s-0")
+    while (0, "s-0") not in named(member):
+        if member.requests(ConsumerGroupDescribeRequest):
+            member.describe({}, epoch=3, others=[AWAY, 3], slots={0: "s-0"})
+        member.advance(WATCH_EVERY_MS)
+    member.answer_heartbeat(epoch=3, assignment={"t": [0]})
+    member.reconcile()
+    member.answer_heartbeat(epoch=3)
+    member.answer_heartbeat(epoch=3, assignment={})
+    assert member.member.view().handing_over
+
+    member.advance(WAIT_MS - 1)
+    assert not member.requests(ConsumerGroupDescribeRequest)
+    member.advance(1)
+
+    member.describe({}, epoch=4, own_epoch=3, others=[4], targets={0: {"t": [0]}})
+    assert member.member.view().poll_wanted
+
+
 def test_r308_a_standby_that_comes_late_keeps_the_slot() -> None:
     """It came between the last look and the join that wanted the slot back."""
     member = releasing("s-0", describes=False)

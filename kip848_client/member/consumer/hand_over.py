@@ -149,6 +149,8 @@ class HandOver:
             self._membership.releasing = False
             if context.owned:
                 self._announce()
+                # Others that leave as well take their slots back now, too, and seem to stay until then.
+                self._ask_ms = context.now_ms + context.config.takeover_wait_ms
                 return True
             self._end()
         elif context.phase is Phase.IDLE and release.unwanted and not self._returns:
