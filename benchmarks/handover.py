@@ -458,6 +458,13 @@ def main() -> int:
     )
     parser.add_argument("--members", type=int, default=4, help="of the group that another one joins (4)")
     parser.add_argument("--seed", type=int, default=848, help="of the moments of joins and leaves")
+    parser.add_argument(
+        "--assignment-interval-ms",
+        type=int,
+        default=0,
+        metavar="MS",
+        help="least time between two targets, group.consumer.assignment.interval.ms (0; Kafka's default is 1000)",
+    )
     parser.add_argument("--plot", metavar="FILE", help="draw the last join of each side")
     arguments = parser.parse_args()
     if arguments.task:
@@ -473,6 +480,7 @@ def main() -> int:
         properties = {
             "group.consumer.heartbeat.interval.ms": str(interval_ms),
             "group.consumer.session.timeout.ms": str(SESSION_MS),
+            "group.consumer.assignment.interval.ms": str(arguments.assignment_interval_ms),
             "group.initial.rebalance.delay.ms": "0",
         }
         with KafkaBroker(properties=properties) as broker, tempfile.TemporaryDirectory() as place:
@@ -548,6 +556,7 @@ def main() -> int:
         "rounds": arguments.rounds,
         "partitions": PARTITIONS,
         "members": arguments.members,
+        "assignment_interval_ms": arguments.assignment_interval_ms,
         "seed": arguments.seed,
         "results": results,
     }
