@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import anyio
@@ -12,6 +13,7 @@ from confluent_kafka.aio import AIOProducer
 from kip848_client import AsyncConsumer, Consumer, transaction
 from kip848_client.common.model import NamedPartition, OffsetAndMetadata
 from kip848_client.consumer.records.origins import Origins
+from kip848_client.consumer.transactions import producer_calls
 from kip848_client.consumer.transactions.producer_calls import ProducerCalls
 from kip848_client.errors import (
     ArgumentTypeError,
@@ -212,7 +214,7 @@ class _Stubborn:
 
     def __init__(self, times: int) -> None:
         self.left = times
-        self.produce = self.init_transactions = self.begin_transaction = self.abort_transaction = print
+        self.produce = self.flush = self.init_transactions = self.begin_transaction = self.abort_transaction = print
         self.send_offsets_to_transaction = print
 
     def commit_transaction(self, timeout: float) -> None:
@@ -229,6 +231,22 @@ def test_a_commit_without_an_answer_is_repeated_until_its_outcome_is_known() -> 
     with pytest.raises(TransactionFailedError, match="is not known"):
         hurried.end([], b"")
     assert patient.producer.left == -1
+
+
+def test_an_abort_waits_for_the_records_on_their_way(
+    kip848_broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the broker dies while librdkafka aborts with one on its way, a record of the next transaction is lost."""
+    monkeypatch.setattr(producer_calls, "_FLUSH_S", TIMEOUT_S)
+    _filled(kip848_broker, "tea")
+    producer, refused = _producer(kip848_broker), list[object]()
+    with Consumer(_conf(kip848_broker)) as consumer:
+        consumer.subscribe(["orders"])
+        _take(consumer, 1)
+        with suppress(ZeroDivisionError), transaction(producer, consumer):
+            producer.produce("invoices", b"tea", on_delivery=lambda error, _: refused.append(error))
+            _ = 1 // 0
+    assert refused == [None]
 
 
 def test_an_aborted_transaction_goes_back_to_where_the_application_has_moved() -> None:

@@ -21,6 +21,7 @@ from kip848_client.errors import (
 
 _CALLS: Final = (
     "produce",
+    "flush",
     "init_transactions",
     "begin_transaction",
     "send_offsets_to_transaction",
@@ -32,6 +33,8 @@ _SLICE_S: Final = 2.0
 _OFFSETS_SLICE_S: Final = 10.0
 """The same for the one that begins anew each time."""
 _PAUSE_S: Final = 0.05
+_FLUSH_S: Final = 2.0
+"""How long records on their way may take before an abort; after an error of the transaction some are never sent."""
 _FENCED: Final = frozenset(
     {
         KafkaError._FENCED,
@@ -116,15 +119,24 @@ class ProducerCalls:
         except KafkaException as error:
             failure = _named(error, what)
             if isinstance(failure, TransactionAbortedError):
-                self.abort()
+                self._abort()
             raise failure from error
 
     def abort(self) -> None:
-        """Abort the open transaction.
+        """Abort the open transaction, after its records have arrived.
+
+        If the broker dies while librdkafka 2.16 aborts with a record on its way, the first record of the next
+        transaction gets the same sequence number in the same epoch, and the broker drops it as a repetition.
 
         Raises:
             ProducerFencedError, TransactionFailedError: see there.
         """
+        try:
+            self.producer.flush(_FLUSH_S)
+        finally:
+            self._abort()
+
+    def _abort(self) -> None:
         try:
             self._insist(self.producer.abort_transaction, slice_s=_SLICE_S)
         except KafkaException as error:
