@@ -59,6 +59,17 @@ def test_three_deploys_in_ten_minutes_are_no_flapping() -> None:
     assert found["flapping"] == []
 
 
+def test_a_group_of_one_that_is_stopped_is_out() -> None:
+    """Its member "was started again, after 60 s", which does not say that somebody stopped it."""
+    group = PlayedGroup("a")
+    group.leave("a")
+    group.run(60_000)
+    group.join("a")
+    group.run(30_000)
+    (outage,) = _found(group)["outage"]
+    assert outage.text.endswith("; before: its last member was stopped, and started again: a (a)")
+
+
 def test_deploys_before_and_after_an_outage_are_told_beside_it() -> None:
     """All of it was one deploy of six minutes, and the outage in it had no finding of its own cause."""
     group = PlayedGroup("a", "b", "c")

@@ -206,6 +206,8 @@ def _outages(timeline: Timeline, story: DepartureStory, handovers: Sequence[Hand
         cause = _how_they_went(story, out.start_ms)
         if cause.why == "deploy":
             cause = cause._replace(text=f"all were stopped, and started again: {named(cause.who)}")
+        elif cause.why == "restart" and len(cause.who) == 1:
+            cause = cause._replace(text=f"its last member was stopped, and started again: {cause.who[0]}")
         unread_ms = max(each.gap_ms or 0.0 for each in over)
         longer = unread_ms - out.ms >= STILL_MS
         shortly = f" (but for {counted(out.times - 1, 'short time')}, in which members read nothing)"
