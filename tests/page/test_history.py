@@ -176,6 +176,14 @@ def test_a_file_that_cannot_be_used_is_refused_at_once(tmp_path: Path, name: str
         pass
 
 
+def test_a_file_of_another_program_is_left_alone(path: Path) -> None:
+    """A mistyped path added tables to somebody else's database."""
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("create table customers (name text)")
+    with pytest.raises(ConfigError, match="of another one; choose another file"), held(path):
+        pass
+
+
 def test_old_events_go_and_the_state_stays(history: HistoryFile, reader: HistoryReader) -> None:
     """A group in which nothing happens for weeks still has its members, and the file does not grow for it."""
     history.write(an_hour(), places={})

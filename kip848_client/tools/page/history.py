@@ -61,11 +61,16 @@ def held(path: Path) -> Iterator[Path]:
             lock = stack.enter_context(path.with_name(f"{path.name}.lock").open("a+", encoding="ascii"))
             connection = stack.enter_context(contextlib.closing(sqlite3.connect(path, isolation_level=None)))
             connection.execute("begin immediate")
+            tables = {name for (name,) in connection.execute("select name from sqlite_master where type = 'table'")}
             connection.execute("rollback")
             connection.close()
         except (OSError, sqlite3.Error) as error:
             why = error.strerror if isinstance(error, OSError) else error
             raise ConfigError(f"--file {path} cannot be used: {why}") from error
+        if tables and not tables >= {"about", "places"}:
+            raise ConfigError(
+                f"--file {path} is not of this program: it has tables of another one; choose another file"
+            )
         try:
             lock_file(lock.fileno())
         except OSError as error:
