@@ -198,7 +198,7 @@ class LogEvent(enum.StrEnum):
     )
     TOPICS_MISSING = (
         "consumer.topics_missing",
-        "group_id, topics, hint: topics, or partitions of assign(), do not exist; logged once per subscription",
+        "group_id, topics, hint: topics, or partitions of assign(), do not exist; once per subscription and deletion",
     )
     NOT_ASSIGNED = (
         "consumer.not_assigned",

@@ -74,7 +74,8 @@ from kip848_client.errors import (
     join_names,
 )
 from kip848_client.journal import Journal
-from kip848_client.member.core.events import AppProgressed, LeaveMode
+from kip848_client.member.core.events import AppProgressed, LeaveMode, MemberView
+from kip848_client.member.core.states import MemberState
 from kip848_client.member.processing.work import HANDLING
 from kip848_client.network.connection_opener import ConnectionOpener
 from kip848_client.network.ownership import ForkGuard, OneThread, is_alive, thread_name
@@ -206,6 +207,7 @@ class ConsumerCore(Generic[K_co, V_co]):
         """With errors.as.messages: errors that no call has returned yet."""
         self._told_of_nothing_wanted = False
         self.unmet_topics: frozenset[str] = frozenset()
+        self._owned_topics: frozenset[str] = frozenset()
         self.gate: Final = OneThread()
         gate = self.gate
         self.fetcher.is_reader = lambda: gate.is_reader
@@ -401,6 +403,7 @@ class ConsumerCore(Generic[K_co, V_co]):
                     if group.handed_over or (not group.wants_records and filling.deadline_s == math.inf):
                         return []  # a listener called unsubscribe(), or handing over is complete
                     view = group.view
+                    self._note_topics(view)
                     fetcher.keep_readable(view.readable)
                     if self.health.lags_wanted:
                         self.health.measure(self._known_lags)
@@ -486,6 +489,15 @@ class ConsumerCore(Generic[K_co, V_co]):
             self._told_of_nothing_wanted = True
             hint = "nothing is subscribed or assigned, so there are no records; call subscribe()"
             self.group.listeners.observer.log(logging.WARNING, LogEvent.NOT_SUBSCRIBED, hint=hint)
+
+    def _note_topics(self, view: MemberView) -> None:
+        """Ask again about subscribed topics of which no partition is left: they may have been deleted."""
+        if view.state is not MemberState.STABLE:
+            return
+        owned = frozenset(tip.topic for tip in view.assigned)
+        gone = (self._owned_topics - owned) & frozenset(self.group.subscription.topics)
+        self._owned_topics = owned
+        self.unmet_topics |= gone
 
     def _meet_topics(self, deadline_s: float) -> None:
         """Let librdkafka learn about the topics while the member joins; log missing ones once.

@@ -419,3 +419,21 @@ def test_a_topic_that_is_missing_is_said_once(
     consumer.assign([TopicPartition("ordres", 0), TopicPartition("orders", 99)])
     wait_until(lambda: len(told()) == 2)
     assert "topics=orders-99, ordres" in told()[1]
+
+
+def test_a_topic_that_is_deleted_is_said(
+    broker: EmbeddedBroker, make_consumer: MakeConsumer, produce: Produce, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log had "partitions_revoked" only, as after any rebalance, and the consumer read nothing from then on."""
+    produce("orders", 1)
+    consumer = make_consumer().raw
+    consumer.subscribe(["orders"])
+    assert len(consumer.consume(4, TIMEOUT_S)) == 4
+    broker.topics.delete("orders")
+
+    def told() -> list[str]:
+        assert consumer.poll(0.05) is None
+        return [record.getMessage() for record in caplog.records if "consumer.topics_missing" in record.getMessage()]
+
+    wait_until(told)
+    assert "topics=orders" in told()[0]
