@@ -97,7 +97,7 @@ class LogEvent(enum.StrEnum):
     LISTENER_FAILED = "member.listener_failed", "callback, partitions, count, error"
     ERROR_DROPPED = (
         "member.error_dropped",
-        "error: a second error of one call, whose first one was raised; or what a next poll() would have raised",
+        "error, times: further errors of one call, whose first one was raised; or what a next poll() would have raised",
     )
     LEAVE_TIMED_OUT = "member.leave_timed_out", "timeout_ms: the coordinator did not answer the leave in time"
     MARKS_IGNORED = (

@@ -294,6 +294,16 @@ def test_of_two_errors_one_is_raised_and_the_other_is_logged(bench: Bench, caplo
     assert "disk full" in dropped.getMessage()
 
 
+def test_errors_that_say_the_same_are_logged_in_one_line(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    """When a broker goes, hundreds of asynchronous commits fail at once."""
+    bench.thread.errors.extend(TopicAuthorizationError("DESCRIBE is missing on orders") for _ in range(400))
+    with caplog.at_level(logging.WARNING), pytest.raises(TopicAuthorizationError):
+        bench.thread.raise_due()
+
+    (dropped,) = [record for record in caplog.records if LogEvent.ERROR_DROPPED in record.getMessage()]
+    assert "times=399" in dropped.getMessage()
+
+
 def test_calls_that_wait_end_at_their_deadline(bench: Bench, coordinator: ScriptedCoordinator) -> None:
     """Every call returns by its deadline plus one slice, whatever the coordinator does."""
     join(bench)

@@ -10,7 +10,7 @@ import logging
 import math
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Protocol, assert_never
 
@@ -302,13 +302,16 @@ class AppThread:
         self._manager.home.check()
 
     def raise_due(self) -> None:
-        """Run callbacks of finished commits, and raise the first error that waits; others are logged."""
+        """Run callbacks of finished commits, and raise the first error that waits; others are logged.
+
+        If each record is committed by itself, hundreds say the same: they are logged in one line.
+        """
         self.run_commit_callbacks()
         errors = list(self.errors)
         self.errors.clear()
         self.for_poll.clear()
-        for error in errors[1:]:
-            self._listeners.observer.log(logging.WARNING, LogEvent.ERROR_DROPPED, error=error)
+        for error, times in Counter(str(error) for error in errors[1:]).items():
+            self._listeners.observer.log(logging.WARNING, LogEvent.ERROR_DROPPED, error=error, times=times)
         if errors:
             self.fatal_raised = self.fatal_raised or errors[0] is self.fatal
             raise errors[0]
