@@ -13,7 +13,7 @@ import math
 import os
 import time
 import weakref
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from threading import get_ident
@@ -730,8 +730,8 @@ class ConsumerCore(Generic[K_co, V_co]):
                 release=self.fetcher.close,
             )
             self._finalizer.detach()
-        for error in errors[1:]:
-            self.group.listeners.observer.log(logging.WARNING, LogEvent.ERROR_DROPPED, error=repr(error))
+        for error, times in Counter(map(repr, errors[1:])).items():
+            self.group.listeners.observer.log(logging.WARNING, LogEvent.ERROR_DROPPED, error=error, times=times)
         if errors:
             raise errors[0]
 
