@@ -119,7 +119,7 @@ class ProducerCalls:
         except KafkaException as error:
             failure = _named(error, what)
             if isinstance(failure, TransactionAbortedError):
-                self._abort()
+                self.abort()
             raise failure from error
 
     def abort(self) -> None:
