@@ -509,7 +509,8 @@ class AsyncConsumer(Generic[K_co, V_co]):
             message: commits the offset after it.
             offsets: partitions with the next offset to read.
             asynchronous: do not wait for the coordinator's answer. A failure goes to *on_commit*, else to on_commit of
-                the configuration, else it is raised by a later call.
+                the configuration. Else one that passes (a broker is away, a rebalance) is logged, and another, as of a
+                missing right, is raised by a later call.
             timeout_s: seconds, for a synchronous commit; default.api.timeout.ms if None, negative waits for ever.
             on_commit: ``(error or None, partitions)``, ``async`` or not, called in the event loop inside a later call.
 

@@ -99,6 +99,11 @@ class LogEvent(enum.StrEnum):
         "member.error_dropped",
         "error, times: further errors of one call, whose first one was raised; or what a next poll() would have raised",
     )
+    ASYNC_COMMIT_FAILED = (
+        "member.async_commit_failed",
+        "error: asynchronous commits without on_commit fail because of a broker or a rebalance; unless later ones have "
+        "their partitions, or these go, they are sent again. At most one line in ten seconds",
+    )
     LEAVE_TIMED_OUT = "member.leave_timed_out", "timeout_ms: the coordinator did not answer the leave in time"
     MARKS_IGNORED = (
         "processing.marks_ignored",

@@ -500,8 +500,9 @@ class Consumer(Generic[K_co, V_co]):
         Args:
             message: commits the offset after it.
             offsets: partitions with the next offset to read.
-            asynchronous: return at once. A failure goes to *on_commit*, else to on_commit of the configuration, else it
-                is raised by a later call.
+            asynchronous: return at once. A failure goes to *on_commit*, else to on_commit of the configuration. Else
+                one that passes (a broker is away, a rebalance) is logged, and another, as of a missing right, is
+                raised by a later call.
             timeout_s: seconds, for a synchronous commit; default.api.timeout.ms if None, negative waits for ever.
             on_commit: ``(error or None, partitions)``, called from a later poll(), consume(), commit() or close().
 
@@ -987,8 +988,9 @@ class Consumer(Generic[K_co, V_co]):
             ListenerError: the listener raised; everything was closed anyway.
             TopicAuthorizationError, GroupAuthorizationError: the last automatic commit was refused; the same is true.
             RequestTimeoutError: another thread did not come out of its listener or its process() in time.
-            Kip848Error: an asynchronous commit failed, and no call has raised it yet. What a poll() would have raised
-                is logged instead (``member.error_dropped``), so that close() in ``finally`` hides no other exception.
+            Kip848Error: an asynchronous commit failed for good, and no call has raised it yet. What a poll() would
+                have raised is logged instead (``member.error_dropped``), so that close() in ``finally`` hides no other
+                exception.
         """
         self._core.close(timeout_s, mode, in_hand_is_done=True)
 

@@ -51,7 +51,7 @@ CROSSING: Final[dict[ModuleType, tuple[str, ...]]] = {
     test_committing: (
         "a_message_and_explicit_offsets_are_committed_as_given",
         "an_asynchronous_commit_reports_to_its_callback",
-        "a_failed_asynchronous_commit_without_a_callback_is_raised_later",
+        "an_asynchronous_commit_that_is_refused_for_good_is_raised_later",
         "on_commit_of_the_configuration_hears_of_every_commit",
         "a_synchronous_commit_gives_up_at_its_time",
         "records_in_the_prefetch_buffer_are_not_committed",

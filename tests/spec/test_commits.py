@@ -340,6 +340,48 @@ def test_r109_an_asynchronous_commit_is_one_attempt(code: int) -> None:
     assert commits(member) == []
 
 
+def test_r354_an_unheard_commit_is_sent_again_without_what_is_newer() -> None:
+    """A broker that was away for a second left the last offsets of a quiet topic uncommitted for ever."""
+    member = stable(TWO)
+    call = member.commit(positions(t_0=5, t_1=7), kind=CommitKind.ASYNC, is_unheard=True)
+    member.answer_commit(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    assert isinstance(member.commit_error(call), RetriableCommitFailedError)
+    member.commit(positions(t_1=8), kind=CommitKind.ASYNC, is_unheard=True)
+    member.answer_commit()
+    member.advance(100)
+    assert commits(member) == [(1, {"t-0": 5})]
+    member.answer_commit(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    member.commit(positions(t_0=6))
+    member.answer_commit()
+    member.advance(900)
+    assert commits(member) == []
+
+
+def test_r354_an_unheard_commit_is_not_sent_again_once_its_partition_has_come_back() -> None:
+    """Its owner in between may have gone further."""
+    member = revoking()
+    member.commit(positions(t_1=7), kind=CommitKind.ASYNC, is_unheard=True)
+    asked = member.take(OffsetCommitRequest)
+    member.finish_call("revoked", "t-1")
+    member.finish_call("assigned")
+    member.assign_more(TWO, epoch=3)
+    member.reconcile()
+    member.sent.append(asked)
+    member.answer_commit(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    member.advance(900)
+    assert commits(member) == []
+
+
+def test_r354_of_unheard_commits_without_a_coordinator_the_last_one_is_sent() -> None:
+    """A loop that commits each record asked for thousands, and each step of the member looked at all of them."""
+    member = without_coordinator(stable())
+    for at in range(2, 50):
+        member.commit(positions(t_0=at), kind=CommitKind.ASYNC, is_unheard=True)
+    member.find_coordinator()
+    member.advance(900)
+    assert commits(member) == [(1, {"t-0": 49})]
+
+
 @pytest.mark.parametrize("offsets", [positions(t_0=6), {}], ids=["offsets", "nothing"])
 def test_r110_a_synchronous_commit_comes_after_the_asynchronous_ones(offsets: dict[object, object]) -> None:
     """commit() is how applications wait for what they started."""

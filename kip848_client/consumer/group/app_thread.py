@@ -22,11 +22,13 @@ from kip848_client.consumer.group.heartbeat_manager import AppEffect, HeartbeatR
 from kip848_client.consumer.group.listener_invoker import ListenerEffect, ListenerInvoker
 from kip848_client.errors import (
     AuthenticationError,
+    CommitFailedError,
     IllegalStateError,
     Kip848Error,
     MaxPollExceededError,
     OtherClusterError,
     RequestTimeoutError,
+    StaleMemberEpochError,
 )
 from kip848_client.member.core.events import (
     AppPolled,
@@ -54,6 +56,11 @@ SLICE_S: Final = 0.05
 QUIET_SLICE_S: Final = 0.2
 """The same if nothing is to come: Ctrl-C, and a call of another thread or task, wait for this."""
 
+
+_PASSING: Final = (CommitFailedError, StaleMemberEpochError, RequestTimeoutError)
+"""Failures of asynchronous commits that a broker or a rebalance causes."""
+
+_TOLD_EVERY_S: Final = 10.0
 
 _ANSWER_S: Final = 0.01
 """A poll() that waits looks at the member this long after its timer: an answer has mostly come by then."""
@@ -136,6 +143,7 @@ class AppThread:
         self.on_refused: Callable[[], None] = lambda: None
         """Called once when brokers refuse the credentials, so that librdkafka stops using them as well."""
         self.fatal: Kip848Error | None = None
+        self._commits_told_s = -math.inf
         self.fatal_raised: bool = False
         """Whether the fatal error was raised to the application."""
         self.calls_end_s: float = math.inf
@@ -208,7 +216,8 @@ class AppThread:
 
         Raises:
             ListenerError: a listener raised.
-            Kip848Error: the member surfaced an error, a commit without a callback failed, or the member is FATAL.
+            Kip848Error: the member surfaced an error, a commit without a callback failed for good, or the member is
+                FATAL.
         """
         reported_version = -1
         while True:
@@ -296,9 +305,17 @@ class AppThread:
             self._queue.done(effect)  # not before: an interrupted effect is performed again
 
     def run_commit_callbacks(self) -> None:
-        """Run callbacks of finished commits; errors of commits without one are kept for `raise_due`."""
+        """Run callbacks of finished commits.
+
+        Of commits without one, what passes is logged, at most once in ten seconds; other errors are kept for
+        `raise_due`.
+        """
         while (error := self._commits.run_callbacks()) is not None:
-            self.errors.append(error)
+            if not isinstance(error, _PASSING):
+                self.errors.append(error)
+            elif time.monotonic() >= self._commits_told_s + _TOLD_EVERY_S:
+                self._commits_told_s = time.monotonic()
+                self._listeners.observer.log(logging.WARNING, LogEvent.ASYNC_COMMIT_FAILED, error=error)
         self._manager.home.check()
 
     def raise_due(self) -> None:

@@ -80,6 +80,11 @@ class CommitManager:
         self._refused: dict[NamedPartition, Kip848Error] = {}
         """Partitions whose last automatic commit was refused because a right is missing; no call has raised it."""
 
+    @property
+    def has_callback(self) -> bool:
+        """Whether the configuration has an on_commit."""
+        return self._default_callback is not None
+
     def open(self, *, callback: OnCommitted | None = None, asynchronous: bool = False) -> PendingCall:
         """Begin a call: its `call_id` goes into the event, and `finished` is set when it was answered."""
         call = PendingCall(next(self._ids), callback=callback, asynchronous=asynchronous)

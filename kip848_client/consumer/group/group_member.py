@@ -357,7 +357,7 @@ class GroupMember:
 
     def commit_async(self, offsets: Offsets | None, callback: OnCommitted | None) -> None:
         """Commit and go on (any thread). *callback*, or on_commit of the configuration, runs in a later call; without
-        one a failure is raised by a later call.
+        one a failure that passes is logged, and sent again (R354); another is raised by a later call.
         """
         self.check_usable()
         self.run_callbacks()
@@ -366,7 +366,8 @@ class GroupMember:
         if not chosen:
             self.commits.finish_without_request(call)
             return
-        self._request_commit(call, chosen, CommitKind.ASYNC, deadline_ms=None)
+        is_unheard = callback is None and not self.commits.has_callback
+        self._request_commit(call, chosen, CommitKind.ASYNC, deadline_ms=None, is_unheard=is_unheard)
 
     def committed(self, partitions: Iterable[NamedPartition], *, timeout_ms: int) -> Offsets:
         """Read committed offsets (any thread); partitions without one are absent.
@@ -513,10 +514,16 @@ class GroupMember:
             self.thread.wait(left_s)
 
     def _request_commit(
-        self, call: PendingCall, offsets: Offsets, kind: CommitKind, *, deadline_ms: int | None
+        self,
+        call: PendingCall,
+        offsets: Offsets,
+        kind: CommitKind,
+        *,
+        deadline_ms: int | None,
+        is_unheard: bool = False,
     ) -> None:
         call.span = self.listeners.observer.commit_began(offsets, kind=kind.value)
         # Also of a thread that the listener waits for.
         revoking = kind is CommitKind.SYNC and isinstance(self.listeners.called, RevokePartitions)
-        self.manager.post(CommitRequested(call.call_id, offsets, kind, deadline_ms, revoking))
+        self.manager.post(CommitRequested(call.call_id, offsets, kind, deadline_ms, revoking, is_unheard))
         call.posted = True

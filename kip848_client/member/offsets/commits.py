@@ -69,6 +69,14 @@ from kip848_client.wire.messages.offset_commit import OffsetCommitRequest, Offse
 
 _WAITED_FOR: Final = frozenset({CommitKind.SYNC, CommitKind.AUTO_CLOSE})
 _AUTOMATIC: Final = frozenset({CommitKind.AUTO_INTERVAL, CommitKind.AUTO_REVOCATION})
+_OWN: Final = _AUTOMATIC | {CommitKind.REPEATED}
+"""Kinds that no call waits for."""
+
+_REPEATABLE: Final = frozenset({CommitErrorClass.RETRY, CommitErrorClass.STALE})
+"""Failures after which an unheard commit is sent again."""
+
+_UNHEARD_IN_FLIGHT_MAX: Final = 100
+"""A loop that commits each record asks for more than a coordinator answers, and for thousands while none is there."""
 
 _TOPIC_UNKNOWN_MAX_MS: Final = 5_000
 """How long a commit is retried because the coordinator does not know the topic yet. After that the topic counts as
@@ -85,6 +93,7 @@ class _Commit(msgspec.Struct, eq=False):
     on_done: Callable[[], None] | None = None
     revoking: bool = False
     """Requested inside on_partitions_revoked: the rebalance waits for it."""
+    is_unheard: bool = False
     moved: frozenset[NamedPartition] = frozenset()
     """Partitions left out because they are no longer owned."""
     gone: dict[NamedPartition, OffsetAndMetadata] = msgspec.field(default_factory=dict)
@@ -120,6 +129,10 @@ class Commits:
         """A join of the classic protocol waits, in this step, until no commit is in flight."""
         self._committed: dict[NamedPartition, OffsetAndMetadata] = {}
         """Offsets confirmed since their partitions were assigned. An equal consumed position needs no commit (R119)."""
+        self._has_ended: bool = False
+        """Whether one of the queue has ended."""
+        self._newest: dict[NamedPartition, _Commit] = {}
+        """The last commit of each partition, in the order in which they are sent."""
 
     # --- requests
 
@@ -128,10 +141,33 @@ class Commits:
         needed = self._is_news(event.offsets) if event.kind is CommitKind.AUTO_CLOSE else bool(event.offsets)
         commit = self._new(event.kind, dict(event.offsets), event.deadline_ms)
         commit.commit_id = event.commit_id
-        commit.revoking = event.revoking
+        commit.revoking, commit.is_unheard = event.revoking, event.is_unheard
+        self._newest.update(dict.fromkeys(event.offsets, commit))
+        self._supersede()
         self._queue.append(commit)
         if not needed:
             self._end(commit, None)
+
+    def _repeat(self, commit: _Commit) -> None:
+        """R354: send again, after a while, what no newer commit has, so that no newer one is overtaken."""
+        left = self._newest_of(commit)
+        if left and not self._context.closing:
+            again = self._new(CommitKind.REPEATED, left, None)
+            again.incarnation, again.is_unheard = commit.incarnation, True
+            again.backoff.failed(self._context.now_ms)
+            self._newest.update(dict.fromkeys(left, again))
+            self._queue.append(again)
+
+    def _newest_of(self, commit: _Commit) -> dict[NamedPartition, OffsetAndMetadata]:
+        """What is unconfirmed of *commit*, and of no later one."""
+        return {key: value for key, value in commit.unconfirmed().items() if self._newest.get(key) is commit}
+
+    def _supersede(self) -> None:
+        """Drop what waits unheard and has a later commit, or may have another owner's."""
+        for commit in [item for item in self._queue if item.is_unheard and item.request_id is None and not item.ended]:
+            commit.offsets = self._newest_of(commit)
+            if not commit.offsets:
+                self._end(commit, None)
 
     def abandon(self, commit_id: int) -> None:
         """The caller stopped waiting for this commit."""
@@ -174,6 +210,8 @@ class Commits:
         """These are assigned anew: what is committed for them may have been changed or deleted meanwhile (R119)."""
         for partition in partitions:
             self._committed.pop(partition.topic_partition, None)
+            self._newest.pop(partition.topic_partition, None)
+        self._supersede()
 
     def _start_interval(self) -> None:
         interval_ms = self._context.config.auto_commit_interval_ms
@@ -237,14 +275,15 @@ class Commits:
     def advance(self) -> None:
         """Send the commits that can be sent, fail those that cannot, and end those past their deadline."""
         context = self._context
+        is_quiet = context.link is None and not context.closing and self._may_commit
         for commit in list(self._queue):
-            if not commit.ended and commit.request_id is None:
+            if not commit.ended and commit.request_id is None and not (is_quiet and commit.kind is CommitKind.ASYNC):
                 self._try(commit)
         for commit in list(self._queue):
             if commit.deadline_ms is not None and context.now_ms >= commit.deadline_ms:
                 self._expire(commit)
         self.join_waits = False
-        if self._queue:
+        if self._has_ended:
             self._report()
         for commit in self._queue:
             if commit.backoff.ready_ms > context.now_ms:
@@ -253,6 +292,11 @@ class Commits:
                 context.wake_at(commit.deadline_ms)
         if self._due_ms is not None and self._due_ms > context.now_ms and self._interval_allowed():
             context.wake_at(self._due_ms)  # from then on poll() is wanted
+
+    @property
+    def _may_commit(self) -> bool:
+        context = self._context
+        return context.fatal_error is None and not (context.subscribed and context.live_epoch == NO_EPOCH)
 
     def _try(self, commit: _Commit) -> None:
         context = self._context
@@ -281,8 +325,14 @@ class Commits:
         if commit.kind not in _AUTOMATIC and self._take_out_given_away(commit):
             self._end(commit, self._failed(commit, "the partitions were given away", commit.last_error))
             return
-        if context.link is not None and context.now_ms >= commit.backoff.ready_ms:
+        waits = context.now_ms < commit.backoff.ready_ms or (commit.is_unheard and self._unheard_fill_the_line)
+        if context.link is not None and (not waits or (commit.is_unheard and context.closing)):
             self._send(commit)
+
+    @property
+    def _unheard_fill_the_line(self) -> bool:
+        """Whether so many unheard commits are in flight that others wait, and later ones take their place."""
+        return sum(one.is_unheard and one.request_id is not None for one in self._queue) >= _UNHEARD_IN_FLIGHT_MAX
 
     def _take_out_moved(self, commit: _Commit) -> None:
         # After a removal all were lost: one that is owned again may have had another owner in between.
@@ -319,6 +369,9 @@ class Commits:
         if not wanted:
             self._end(commit, None)
             return
+        if commit.kind in _AUTOMATIC:
+            self._newest.update(dict.fromkeys(wanted, commit))
+            self._supersede()
         part = first_part(wanted, group_id=context.config.group_id)
         commit.sent_epoch = context.live_epoch
         commit.awaits_epoch = False
@@ -395,6 +448,12 @@ class Commits:
                 self._decide_sync(commit, error_class, error)
             case CommitKind.ASYNC:
                 self._decide_async(commit, error_class, error)
+            case CommitKind.REPEATED:
+                commit.offsets = self._newest_of(commit)
+                if error_class not in _REPEATABLE or self._context.closing or not commit.offsets:
+                    self._end(commit, error)
+                else:
+                    commit.backoff.failed(self._context.now_ms)
             case CommitKind.AUTO_INTERVAL:
                 if error_class in {CommitErrorClass.RETRY, CommitErrorClass.RETRY_UNLESS_REVOKING}:
                     self._due_ms = self._context.now_ms + commit.backoff.wait_ms(0)
@@ -434,6 +493,8 @@ class Commits:
                 self._end(commit, error)
 
     def _decide_async(self, commit: _Commit, error_class: CommitErrorClass, error: Kip848Error) -> None:
+        if commit.is_unheard and error_class in _REPEATABLE:
+            self._repeat(commit)
         match error_class:
             case CommitErrorClass.RETRY | CommitErrorClass.RETRY_UNLESS_REVOKING:
                 wrapped = RetriableCommitFailedError(f"{error}; nothing was retried, a new commit may succeed")
@@ -486,9 +547,9 @@ class Commits:
     # --- reporting
 
     def _end(self, commit: _Commit, error: Kip848Error | None) -> None:
-        commit.ended = True
+        commit.ended = self._has_ended = True
         commit.error = error
-        if commit.kind in _AUTOMATIC:
+        if commit.kind in _OWN:
             self._queue.remove(commit)
             if commit.offsets:
                 self._context.emit(CommitDone(AUTOMATIC_COMMIT_ID, dict(commit.offsets), error))
@@ -496,10 +557,12 @@ class Commits:
                 commit.on_done()
 
     def _report(self) -> None:
-        async_outstanding = False
+        async_outstanding = self._has_ended = False
         for commit in list(self._queue):
             if commit.ended and not (async_outstanding and commit.kind in _WAITED_FOR):
                 self._emit(commit)
+            elif commit.ended:
+                self._has_ended = True
             elif commit.kind is CommitKind.ASYNC:
                 async_outstanding = True
 

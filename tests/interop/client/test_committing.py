@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import logging
 from collections.abc import Callable
 
 import pytest
@@ -9,12 +11,13 @@ from confluent_kafka import Consumer as PlainConsumer
 from confluent_kafka import Producer
 
 from kip848_client import Consumer, EmbeddedBroker, IllegalStateError, KafkaError, TopicPartition
+from kip848_client.common.logs import LogEvent
 from kip848_client.common.model import NamedPartition
 from kip848_client.consumer.consumer import core_of
 from kip848_client.consumer.records.data_plane import OFFSET_INVALID, group_metadata_bytes
-from kip848_client.errors import CommitFailedError, Kip848Error, RequestTimeoutError
+from kip848_client.errors import CommitFailedError, ErrorCode, GroupAuthorizationError, RequestTimeoutError
 from kip848_client.member.core.events import CommitRequested, MemberEvent
-from kip848_client.testing.faults import ALWAYS, drop
+from kip848_client.testing.faults import ALWAYS, drop, error
 from tests.interop.client.conftest import MakeConsumer
 from tests.interop.client.drive import Produce, delivered_once
 from tests.support.driving import QUIET, drive, settings
@@ -131,21 +134,18 @@ def test_on_commit_of_the_configuration_hears_of_every_commit(make_consumer: Mak
     assert heard[0][0] is None
 
 
-def test_a_failed_asynchronous_commit_without_a_callback_is_raised_later(
+def test_an_asynchronous_commit_that_is_refused_for_good_is_raised_later(
     broker: EmbeddedBroker, make_consumer: MakeConsumer, produce: Produce
 ) -> None:
-    """Without a callback the next call raises the error; otherwise it would be lost."""
+    """Without a callback the next call raises the error; otherwise nothing would be committed, and nobody knew why."""
     produce("orders", 1)
     consumer = make_consumer(enable_auto_commit=False).subscribe("orders")
     drive(consumer, until=lambda: len(consumer.delivered) >= 4)
-    consumer.raw.unsubscribe()
-    other = make_consumer(enable_auto_commit=False).subscribe("orders")
-    drive(other, until=lambda: len(other.partitions) == 4)
+    broker.faults.on("OffsetCommit", error(ErrorCode.GROUP_AUTHORIZATION_FAILED))
 
-    consumer.raw.commit(offsets=[TopicPartition("orders", 0, 1)])
-    consumer.subscribe("orders")
-    with pytest.raises(Kip848Error) as raised:
-        drive(consumer, other, until=lambda: False)
+    consumer.raw.commit()
+    with pytest.raises(GroupAuthorizationError) as raised:
+        drive(consumer, until=lambda: False)
     assert "asynchronous commit() has failed" in raised.value.__notes__[0]
 
     assert offsets_of(make_consumer)[0] == OFFSET_INVALID
@@ -261,3 +261,23 @@ def test_no_commit_of_the_interval_takes_back_the_last_one(
         end(consumer)
         assert processed == [3]
         assert broker.groups.committed("g")[first] == 3
+
+
+@pytest.mark.parametrize("code", [ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.STALE_MEMBER_EPOCH])
+def test_a_loop_that_commits_each_record_survives_what_passes(
+    broker: EmbeddedBroker,
+    make_consumer: MakeConsumer,
+    produce: Produce,
+    lines: Callable[[LogEvent], list[logging.LogRecord]],
+    code: int,
+) -> None:
+    """A restart of a broker ended the loop of README's first program with an exception."""
+    produce("orders", 30, partitions=[0])
+    broker.faults.on("OffsetCommit", error(code), times=2)
+    consumer = make_consumer().subscribe("orders").raw
+
+    for message in itertools.islice(consumer, 30):
+        consumer.commit(message)
+
+    wait_until(lambda: consumer.poll(0.0) is None and broker.groups.committed("g").get(("orders", 0)) == 30)
+    assert len(lines(LogEvent.ASYNC_COMMIT_FAILED)) == 1
