@@ -179,9 +179,28 @@ def test_a_file_that_cannot_be_used_is_refused_at_once(tmp_path: Path, name: str
 def test_a_file_of_another_program_is_left_alone(path: Path) -> None:
     """A mistyped path added tables to somebody else's database."""
     with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("pragma journal_mode = wal")
         connection.execute("create table customers (name text)")
     with pytest.raises(ConfigError, match="of another one; choose another file"), held(path):
         pass
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_lock_file_of_another_program_is_left_alone(path: Path) -> None:
+    """It was overwritten."""
+    lock = path.with_name(f"{path.name}.lock")
+    lock.write_bytes(b"\xff\xfe precious")
+    with pytest.raises(ConfigError, match=r"\.lock is not of this program"), held(path):
+        pass
+    assert lock.read_bytes() == b"\xff\xfe precious"
+
+
+def test_a_page_that_writes_for_long_is_named(path: Path) -> None:
+    """A second one said that the database is locked."""
+    with held(path), contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("begin immediate")
+        with pytest.raises(ConfigError, match="another page writes it"), held(path):
+            pass
 
 
 def test_old_events_go_and_the_state_stays(history: HistoryFile, reader: HistoryReader) -> None:
@@ -240,6 +259,15 @@ def test_findings_are_replaced_when_more_is_known(history: HistoryFile, reader: 
     assert [each.text for each in reader.findings(from_ms=0, to_ms=HOUR_MS)] == ["longer"]
     history.write_findings([], group_id=GROUP, from_ms=0, found_ms=3)
     assert reader.findings(from_ms=0, to_ms=HOUR_MS, group_id=GROUP) == []
+
+
+def test_what_began_before_a_look_stays(history: HistoryFile, reader: HistoryReader) -> None:
+    """A look at the last hour does not see that a stand-still lasted for four, and deleted what an earlier one saw."""
+    (first, *_) = findings_of(build_timelines(an_hour())[0])
+    long = replace(first, start_ms=5.0, ms=4.0 * HOUR_MS)
+    history.write_findings([long], group_id=GROUP, from_ms=0, found_ms=1)
+    history.write_findings([], group_id=GROUP, from_ms=3 * HOUR_MS, found_ms=2)
+    assert reader.findings(from_ms=0, to_ms=4 * HOUR_MS) == [long]
 
 
 def flapping(start_ms: int, ms: int, client: str = "a") -> Finding:

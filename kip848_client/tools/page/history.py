@@ -27,6 +27,8 @@ from kip848_client.tools.report.findings import Finding
 _LAYOUT: Final = "1"
 _LONG_LINE: Final = 400
 """Longer lines are kept compressed."""
+_LOCK_LENGTH: Final = 64
+"""So much of a lock file is read. It has the id of a process."""
 _DELETED_AT_ONCE: Final = 20_000
 _EVENTS_MAX: Final = 200_000
 """So many of one group are drawn at most: the last ones."""
@@ -58,32 +60,42 @@ def held(path: Path) -> Iterator[Path]:
     """
     with contextlib.ExitStack() as stack:
         try:
-            lock = stack.enter_context(path.with_name(f"{path.name}.lock").open("a+", encoding="ascii"))
-            connection = stack.enter_context(contextlib.closing(sqlite3.connect(path, isolation_level=None)))
-            connection.execute("begin immediate")
-            tables = {name for (name,) in connection.execute("select name from sqlite_master where type = 'table'")}
-            connection.execute("rollback")
-            connection.close()
+            if path.exists():
+                _check_owner(path)
+            lock_path = path.with_name(f"{path.name}.lock")
+            lock = stack.enter_context(lock_path.open("a+", encoding="ascii", errors="replace"))
+            lock.seek(0)
+            process = lock.read(_LOCK_LENGTH).strip()
+            if process and not process.isdecimal():
+                raise ConfigError(f"--file {path}: {lock_path} is not of this program; choose another file")
+            try:
+                lock_file(lock.fileno())
+            except OSError as error:
+                raise ConfigError(
+                    f"--file {path}: another page writes it (process {process}); stop that one, or choose another file"
+                ) from error
+            stack.callback(unlock_file, lock.fileno())
+            lock.seek(0)
+            lock.truncate()
+            lock.write(str(os.getpid()))
+            lock.flush()
+            with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+                connection.execute("begin immediate")
+                connection.execute("rollback")
         except (OSError, sqlite3.Error) as error:
             why = error.strerror if isinstance(error, OSError) else error
             raise ConfigError(f"--file {path} cannot be used: {why}") from error
-        if tables and not tables >= {"about", "places"}:
-            raise ConfigError(
-                f"--file {path} is not of this program: it has tables of another one; choose another file"
-            )
-        try:
-            lock_file(lock.fileno())
-        except OSError as error:
-            lock.seek(0)
-            raise ConfigError(
-                f"--file {path}: another page writes it (process {lock.read().strip()}); stop that one, or choose "
-                "another file"
-            ) from error
-        stack.callback(unlock_file, lock.fileno())
-        lock.truncate(0)
-        lock.write(str(os.getpid()))
-        lock.flush()
         yield path
+
+
+def _check_owner(path: Path) -> None:
+    """Refuse a file of another program, before anything is written there or beside it."""
+    # Not mode=ro: that leaves a log beside a file that keeps one.
+    connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=rw", uri=True)
+    with contextlib.closing(connection):
+        tables = {name for (name,) in connection.execute("select name from sqlite_master where type = 'table'")}
+    if tables and not tables >= {"about", "places"}:
+        raise ConfigError(f"--file {path} is not of this program: it has tables of another one; choose another file")
 
 
 class Log(NamedTuple):
@@ -235,12 +247,14 @@ class HistoryFile:
             self._connection.execute("delete from events where number = ?", (self._number(group_id),))
 
     def write_findings(self, findings: Iterable[Finding], *, group_id: str, from_ms: int, found_ms: int) -> None:
-        """Replace what is known to have gone wrong in one group since *from_ms*, also what began before."""
+        """Replace what is known to have begun in one group since *from_ms*.
+
+        What began before stays, for this look may not see all of it; a finding with the same beginning replaces it.
+        """
         with self._transaction():
             number = self._number(group_id)
             self._connection.execute(
-                "delete from findings where number = ? and start_ms + coalesce(ms, 0) >= ? and kind != 'all groups'",
-                (number, from_ms),
+                "delete from findings where number = ? and start_ms >= ? and kind != 'all groups'", (number, from_ms)
             )
             self._insert_findings(findings, found_ms)
 
