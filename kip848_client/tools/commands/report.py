@@ -165,7 +165,7 @@ def _sentences(figures: Figures) -> list[str]:
         f"  {'rebalances':<24} {spread_sentence(figures.rebalance)}" + _at_least(figures),
         f"  {'until all had their part':<24} {spread_sentence(figures.change)}",
         f"  {'without a reader':<24} {spread_sentence(figures.without_reader)}{bounds_sentence(figures.bounds)}",
-        f"  {'partitions moved':<24} {figures.moves}, and {figures.bounces} taken away for nothing"
+        f"  {'partitions moved':<24} {figures.moves}, and {figures.bounces} moved for nothing"
         + ("" if figures.stayed is None else f"; {figures.stayed:.1%} stayed in a rebalance"),
     ]
     if figures.empty_ms:

@@ -15,7 +15,7 @@ Definitions:
   (`unread`). If only members wrote logs, and all of them were stable while none had the partition,
   a member without a log had it: that time is not counted.
 * A **move** is a partition whose next owner is another member. A partition that comes back to the member it left is a
-  **bounce**: it was taken away for nothing.
+  **bounce**: it was moved for nothing.
 * What **stayed**: of the ownerships that there were when rebalances began, the share that outlasted them. Rebalances
   that the log does not see the end of are left out.
 * A heartbeat is **late** by the time from when the coordinator expected it, an interval after the one before, until it

@@ -183,7 +183,7 @@ function choose(index, kept = new Map()) {
   const f = group.figures, entries = [
     ["rebalances", f.rebalances.length], ["median rebalance", lasted(f.rebalance.p50_ms)], ["longest", lasted(f.rebalance.max_ms)],
     ["median until all had their part", lasted(f.change.p50_ms)],
-    ["partitions moved", f.moves], ["moved and came back", f.bounces],
+    ["partitions moved", f.moves], ["moved for nothing", f.bounces],
     ["kept in rebalances", f.stayed === null ? "—" : (100 * f.stayed).toFixed(1) + " %"],
     ["longest without a reader", lasted(f.without_reader.max_ms)]];
   const commits = Math.max(f.commits.done, f.commits.accepted);
