@@ -289,6 +289,20 @@ def test_r336_a_connection_that_ends_while_nothing_is_sent_ends_the_session() ->
     assert driver.told(LocksLost) == [LocksLost(P0, frozenset({0}))]
 
 
+def test_r336_a_connection_that_ends_after_a_refused_epoch_ends_the_locks_as_well() -> None:
+    """No session was open then, and handlers went on until the locks had ended."""
+    driver = Driver()
+    driver.acquire([b"a"])
+    (parked,) = driver.told(ShareSend)
+    driver.reader.take(1, now_ms=0)
+    driver.reader.room = 0
+    driver.answer(parked, ShareFetchResponse(error_code=ErrorCode.INVALID_SHARE_SESSION_EPOCH))
+    assert driver.told(ShareSend) == []
+    driver.reader.connection_lost(1, now_ms=0)
+    driver.advance()
+    assert driver.told(LocksLost) == [LocksLost(P0, frozenset({0}))]
+
+
 def test_r336_a_leader_that_says_that_it_leads_no_more_has_given_its_records_away() -> None:
     """The new leader delivers them again at once."""
     driver = Driver()

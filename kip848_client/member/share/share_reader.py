@@ -7,7 +7,7 @@ refused, or unknown if its answer was lost; a word whose outcome is known or unk
 Does not own: heartbeats and the assignment (`share_member`), what a handler's end means (`kip848_client.share`).
 
 Source: KIP-932, KIP-1206, KIP-1222; Kafka's ``ShareConsumeRequestManager``.
-Rules: R330 to R351 in docs/protocol.md.
+Rules: R330 to R353 in docs/protocol.md.
 """
 
 from __future__ import annotations
@@ -451,7 +451,7 @@ class ShareReader:
         if any(flight.node_id == node_id for flight in self._flights.values()):
             return
         self._now_ms = max(self._now_ms, now_ms)
-        if self._session(node_id).is_open:
+        if self._session(node_id).is_open or self.held.holds_of(node_id):
             self._session_lost(node_id)
             self._forget_leader(node_id)
 
