@@ -36,7 +36,7 @@ def settle(broker: EmbeddedBroker, *members: Consumer, group: str = "billing") -
         owning = all(consumer.assignment() for consumer in members)
         return owning and state is not None and state.state == "Stable" and len(state.members) == len(members)
 
-    wait_until(is_settled, timeout_s=20)
+    wait_until(is_settled)
 
 
 def record(broker: EmbeddedBroker, out: Path, *options: str) -> list[JournalEvent]:

@@ -27,7 +27,7 @@ from kip848_client.common.clock import Clock
 from kip848_client.testing import RecordState, SharePartitionSnapshot
 from kip848_client.testing.faults import ALWAYS, rewrite
 from tests.share.fast_forward import FastForward
-from tests.support.waiting import SOON_S, wait_until
+from tests.support.waiting import SOON_S, TIMEOUT_S, wait_until
 
 Handler = Callable[[Any], object]
 HOUR_MS = 3_600_000
@@ -91,7 +91,7 @@ class Running:
     def __exit__(self, *_: object) -> None:
         assert self.consumer is not None
         self.consumer.hand_over()
-        self._thread.join(SOON_S)
+        self._thread.join(TIMEOUT_S)
         assert not self._thread.is_alive()
 
 
