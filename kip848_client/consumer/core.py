@@ -95,6 +95,10 @@ ABANDON_TIMEOUT_S: Final = 0.3
 """Time for leaving the group if the consumer is dropped, or the interpreter ends, without close()."""
 
 _SEEKS_TOLD_EVERY_MS: Final = 1_000
+_MEET_LEAST_S: Final = 0.05
+"""How long a short poll() waits for metadata at first; each time that no answer comes it waits twice as long."""
+_MEET_PAUSE: Final = 20
+"""After this many times that long it asks again."""
 """How often the log tells of seek() calls."""
 
 _SLICE_SLACK_S: Final = 0.001
@@ -207,6 +211,9 @@ class ConsumerCore(Generic[K_co, V_co]):
         """With errors.as.messages: errors that no call has returned yet."""
         self._told_of_nothing_wanted = False
         self.unmet_topics: frozenset[str] = frozenset()
+        """Topics about which librdkafka is to ask: no broker has answered yet whether they exist."""
+        self._meet_due_s = 0.0
+        self._meet_least_s: float = _MEET_LEAST_S
         self._owned_topics: frozenset[str] = frozenset()
         self.gate: Final = OneThread()
         gate = self.gate
@@ -502,14 +509,22 @@ class ConsumerCore(Generic[K_co, V_co]):
     def _meet_topics(self, deadline_s: float) -> None:
         """Let librdkafka learn about the topics while the member joins; log missing ones once.
 
-        In a short poll() there is no time for that before the member has joined: the brokers may not answer.
+        In a short poll() there is no time for that before the member has joined: the brokers may not answer. Without
+        an answer it asks again later, and waits twice as long for it: a short poll() may take a little longer.
         """
         manual = self.group.manual
         joining = not manual and self.group.view.member_epoch <= 0
-        if joining and deadline_s - time.monotonic() < WARM_TIMEOUT_S:
+        now_s = time.monotonic()
+        if now_s < self._meet_due_s or (joining and deadline_s - now_s < WARM_TIMEOUT_S):
             return
-        topics, self.unmet_topics = self.unmet_topics, frozenset()
-        described = self.fetcher.warm(topics, anew=bool(manual))
+        topics = self.unmet_topics & frozenset([p.topic for p in manual] or self.group.subscription.topics)
+        timeout_s = min(WARM_TIMEOUT_S, max(deadline_s - now_s, self._meet_least_s))
+        described = self.fetcher.warm(topics, anew=bool(manual), timeout_s=timeout_s)
+        if described is None:
+            self._meet_due_s = time.monotonic() + _MEET_PAUSE * self._meet_least_s
+            self._meet_least_s = min(WARM_TIMEOUT_S, 2 * self._meet_least_s)
+            return
+        self.unmet_topics, self._meet_due_s, self._meet_least_s = frozenset(), 0.0, _MEET_LEAST_S
         missing = [topic for topic, found in described.items() if is_missing(found)]
         missing += [
             f"{p.topic}-{p.partition}"

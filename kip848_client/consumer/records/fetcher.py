@@ -227,14 +227,18 @@ class Fetcher:
     # --- what the member asks for
 
     @_locked
-    def warm(self, topics: Iterable[str], *, anew: bool = False) -> dict[str, TopicMetadata]:
+    def warm(
+        self, topics: Iterable[str], *, anew: bool = False, timeout_s: float = WARM_TIMEOUT_S
+    ) -> dict[str, TopicMetadata] | None:
         """Let librdkafka learn about *topics* now, because a first fetch of an unknown topic waits 500 ms longer.
 
         Args:
             anew: ask also about topics that it knows already.
+            timeout_s: how long each question may take.
 
         Returns:
             The metadata of the topics that were asked about. If many do not exist, it asks about the first ones only.
+            None if no broker answered in time.
         """
         new = sorted(set(topics) if anew else set(topics) - self._warm)
         if not new:
@@ -242,13 +246,13 @@ class Fetcher:
         known: dict[str, TopicMetadata] = {}
         try:
             if len(new) > _WARM_SINGLY_MAX:
-                known.update(self.list_topics(timeout=WARM_TIMEOUT_S).topics)
+                known.update(self.list_topics(timeout=timeout_s).topics)
             for topic in [topic for topic in new if topic not in known][:_WARM_SINGLY_MAX]:
-                known.update(self.list_topics(topic, timeout=WARM_TIMEOUT_S).topics)
+                known.update(self.list_topics(topic, timeout=timeout_s).topics)
         except KafkaException as error:
             # Fetching works without; it only begins later.
             log_event(logging.INFO, LogEvent.DATA_PLANE_ERROR, error=translate(error, what=f"metadata of {new}"))
-            return {}
+            return None
         described = {topic: known[topic] for topic in new if topic in known}
         self._warm.update(topic for topic in described if not is_missing(described[topic]))
         return described

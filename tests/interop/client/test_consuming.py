@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import re
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -14,6 +16,7 @@ from kip848_client import Consumer, EmbeddedBroker, IllegalStateError, MemberSta
 from kip848_client.consumer.group import filling
 from kip848_client.consumer.records.data_plane import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, Message
 from kip848_client.errors import ListenerError, NoOffsetForPartitionError
+from kip848_client.testing import ALWAYS, delay
 from tests.interop.client.conftest import MakeConsumer
 from tests.interop.client.drive import Produce, delivered_once, keys_of
 from tests.support.driving import drive, key
@@ -430,10 +433,31 @@ def test_a_topic_that_is_deleted_is_said(
     consumer.subscribe(["orders"])
     assert len(consumer.consume(4, TIMEOUT_S)) == 4
     broker.topics.delete("orders")
+    assert "topics=orders" in wait_for_line(consumer, "consumer.topics_missing", caplog)
 
-    def told() -> list[str]:
-        assert consumer.poll(0.05) is None
-        return [record.getMessage() for record in caplog.records if "consumer.topics_missing" in record.getMessage()]
 
-    wait_until(told)
-    assert "topics=orders" in told()[0]
+def test_a_topic_that_is_deleted_is_said_also_if_metadata_is_late(
+    broker: EmbeddedBroker, make_consumer: MakeConsumer, produce: Produce, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was asked about once, and with no answer in time it was never named."""
+    caplog.set_level(logging.INFO)
+    produce("orders", 1)
+    consumer = make_consumer().raw
+    consumer.subscribe(["orders"])
+    assert len(consumer.consume(4, TIMEOUT_S)) == 4
+    broker.faults.on("Metadata", delay(900), times=ALWAYS)
+    broker.topics.delete("orders")
+    wait_for_line(consumer, "data_plane_error", caplog)
+    broker.faults.clear()
+    assert "topics=orders" in wait_for_line(consumer, "consumer.topics_missing", caplog)
+
+
+def wait_for_line(consumer: Consumer[Any, Any], words: str, caplog: pytest.LogCaptureFixture) -> str:
+    """Poll until the log has a line with *words*."""
+
+    def lines() -> list[str]:
+        assert consumer.poll(0.5) is None
+        return [record.getMessage() for record in caplog.records if words in record.getMessage()]
+
+    wait_until(lines, what=words)
+    return lines()[0]
