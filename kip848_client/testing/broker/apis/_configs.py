@@ -1,6 +1,6 @@
 """Resources that have a configuration: how they are altered, and how an entry is shown. Serves no API itself.
 
-ConfigSynonym:
+Source:
     apache/kafka ``ConfigResource``, ``DescribeConfigsResponse.ConfigSource`` and ``ConfigType``, ``ConfigHelper``.
 """
 

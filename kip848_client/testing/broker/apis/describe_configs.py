@@ -2,7 +2,7 @@
 
 Version 3 adds types and documentation; both are Kafka's own (`kafka_configs`).
 
-ConfigSynonym:
+Source:
     apache/kafka ``ConfigHelper.describeConfigs``; KIP-848 for groups (resource type 32).
 """
 
