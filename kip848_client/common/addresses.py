@@ -45,11 +45,12 @@ def parse_bootstrap(text: str, *, protocol: str = "plaintext") -> tuple[Bootstra
     return tuple(servers)
 
 
-def parse_address(text: str, *, what: str) -> BootstrapServer:
-    """Read ``HOST:PORT``, ``[IPV6]:PORT`` or ``HOST`` (port 9092) of what is connected to.
+def parse_address(text: str, *, what: str, default_port: int = _KAFKA_PORT) -> BootstrapServer:
+    """Read ``HOST:PORT``, ``[IPV6]:PORT`` or ``HOST`` of what is connected to.
 
     Args:
         what: the name of the value, for errors.
+        default_port: the port of an address that names none; with 0 such an address is refused.
 
     Raises:
         ConfigError: no host, or not a port.
@@ -61,7 +62,7 @@ def parse_address(text: str, *, what: str) -> BootstrapServer:
         )
     found = _ADDRESS.fullmatch(text)
     host = found and (found["ipv6"] or found["host"])
-    port = int(found["port"] or _KAFKA_PORT) if found else 0
+    port = int(found["port"] or default_port) if found else 0
     if not host or not 0 < port < 65536:
         raise ConfigError(f"{what} {text!r} is not host:port with a port of 1 to 65535")
     return BootstrapServer(host, port)

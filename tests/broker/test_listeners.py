@@ -33,6 +33,8 @@ def test_the_published_port_is_told_where_it_differs() -> None:
     assert parse_listener("0.0.0.0:9092=localhost:19092") == Listener("0.0.0.0", 9092, "localhost", 19092)
     with pytest.raises(ConfigError, match="the advertised address ':19092' is not host:port"):
         parse_listener("0.0.0.0:9092=:19092")
+    with pytest.raises(ConfigError, match="the advertised address 'localhost' is not host:port"):
+        parse_listener("0.0.0.0:19092=localhost")
 
 
 def test_the_free_port_of_a_further_listener_can_be_learned_and_is_kept() -> None:

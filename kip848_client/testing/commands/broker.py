@@ -173,7 +173,7 @@ def parse_listener(text: str) -> Listener:
     host, port = parse_listen_address(address)
     if not equals:
         return Listener(host, port)
-    told = parse_address(advertised, what="--listen: the advertised address")
+    told = parse_address(advertised, what="--listen: the advertised address", default_port=0)
     return Listener(host, port, told.host, told.port)
 
 
