@@ -133,7 +133,9 @@ def test_a_leader_that_steps_down_stays_a_candidate(conf: dict[str, Any], protoc
         assert first.wait_for_leadership(SOON_S)
         token = first.token
         if protocol == "classic":
+            epoch = first.worker.member_epoch
             first.step_down()  # nobody else is there
+            wait_until(lambda: first.worker.member_epoch > epoch)  # else the second may come before it takes effect
         with LeaderElection(conf) as second:
             second.step_down()  # it does not lead: nothing happens
             wait_until(lambda: second.worker.member_epoch > 0)
