@@ -147,8 +147,10 @@ class AsyncShareConsumer(Generic[K_co, V_co]):
         self._enter()
         count = max(1, record_count(num_messages))
         until_s = None if timeout is None or timeout < 0 else time.monotonic() + timeout
-        unsent = self._core.begin_poll()
+        self._core.check_open()  # before the try: after a fork wake() might wait for a lock for ever
+        unsent: bool | None = None  # Ctrl-C may come when begin_poll() has accepted and not returned yet
         try:
+            unsent = self._core.begin_poll()
             while True:
                 self._core.tell_outcomes()
                 found = self._core.take(count)
@@ -162,7 +164,10 @@ class AsyncShareConsumer(Generic[K_co, V_co]):
                 if not await self._wait(left_s) and not self._core.has_news:
                     return []
         finally:
-            self._core.want(0, wake=unsent)
+            if unsent is None:
+                self._core.host.wake()
+            else:
+                self._core.want(0, wake=unsent)
 
     async def __aiter__(self) -> AsyncIterator[ShareMessage[K_co, V_co]]:
         """Yield records for ever, each accepted (implicitly) once the next one is asked for; ends after close()."""

@@ -125,8 +125,10 @@ class ShareConsumer(Generic[K_co, V_co]):
         """
         count = max(1, record_count(num_messages))
         until_s = None if timeout is None or timeout < 0 else time.monotonic() + timeout
-        unsent = self._core.begin_poll()
+        self._core.check_open()  # before the try: after a fork wake() might wait for a lock for ever
+        unsent: bool | None = None  # Ctrl-C may come when begin_poll() has accepted and not returned yet
         try:
+            unsent = self._core.begin_poll()
             while True:
                 version = self._changes.version
                 self._core.tell_outcomes()
@@ -140,7 +142,10 @@ class ShareConsumer(Generic[K_co, V_co]):
                 if not self._core.has_news and not self._changes.wait(version, until_s):
                     return []
         finally:
-            self._core.want(0, wake=unsent)
+            if unsent is None:
+                self._core.host.wake()
+            else:
+                self._core.want(0, wake=unsent)
 
     def __iter__(self) -> Iterator[ShareMessage[K_co, V_co]]:
         """Yield records for ever, each accepted (implicitly) once the next one is asked for; ends after close()."""

@@ -138,9 +138,8 @@ class ShareCore:
             Whether the other thread must be woken to send it: by `want`, so that it goes with the next fetch.
 
         Raises:
-            IllegalStateError: it was not; nothing is subscribed; or the consumer is closed, or process() runs.
+            IllegalStateError: it was not; nothing is subscribed; or process() runs.
         """
-        self.check_open()
         if self.processor is not None:
             raise IllegalStateError("poll() is refused while process() runs, which reads and acknowledges by itself")
         if not self.topics:

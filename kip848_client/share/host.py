@@ -444,18 +444,20 @@ class ShareHost:
                 self._failed(error)
             else:
                 answers += 1
-                self._tell_missing(topics - found.topics.keys() - found.unauthorized - found.passing)
+                self._tell_missing(topics, topics - found.topics.keys() - found.unauthorized - found.passing)
                 if answers == _LOOKS:
                     return
             await anyio.sleep(_LOOK_EVERY_S)
 
-    def _tell_missing(self, missing: frozenset[str]) -> None:
-        """Name in the log those that were not missing before."""
-        new = missing - self.missing
+    def _tell_missing(self, topics: frozenset[str], missing: frozenset[str]) -> None:
+        """Name in the log those of *topics* that were not missing before, if these are still subscribed to."""
+        with self.lock:
+            if topics != self._subscribed:
+                return
+            new, self.missing = missing - self.missing, missing
         if new:
             names, hint = join_names(sorted(new)), "they are read once they exist"
             self._log(logging.WARNING, LogEvent.TOPICS_MISSING, topics=names, hint=hint)
-        self.missing = missing
 
     async def _leaders_of(self, find: FindLeaders) -> Mapping[IdPartition, Leader]:
         assert self._sender is not None

@@ -121,6 +121,13 @@ def test_a_topic_that_does_not_exist_is_named(broker: EmbeddedBroker, caplog: py
         assert "topics=mials" in caplog.text
 
 
+def test_a_topic_that_is_no_longer_subscribed_to_is_not_named(broker: EmbeddedBroker) -> None:
+    """The answer about the subscription before came late, and its topic stayed missing for ever."""
+    with explicit(broker) as consumer:
+        consumer._core.host._tell_missing(frozenset({"mials"}), frozenset({"mials"}))
+        assert consumer.health().missing_topics == ()
+
+
 def test_a_deleted_topic_is_named_until_it_is_there_again(
     broker: EmbeddedBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
