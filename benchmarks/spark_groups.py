@@ -32,7 +32,7 @@ from kip848_client.spark.analytics.analytics import analyze_lines, kept
 from kip848_client.spark.analytics.analytics_page import summarize
 from kip848_client.spark.analytics.group_records import replay_records
 from kip848_client.tools.recorder import RawRecord, Recorder
-from kip848_client.tools.report.summary import sentences
+from kip848_client.tools.report.pictures.summary import sentences
 from kip848_client.wire.messages import group_records as wire
 
 PARTITIONS: Final = 50

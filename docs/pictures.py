@@ -24,7 +24,7 @@ from kip848_client import Consumer, ConsumerRebalanceListener, EmbeddedBroker
 from kip848_client.cli import main as kip848
 from kip848_client.journal import JournalEvent, JsonValue
 from kip848_client.tools.report import build_timelines
-from kip848_client.tools.report.html import render_html
+from kip848_client.tools.report.pictures.html import render_html
 from kip848_client.tools.watching import groups_watch
 from kip848_client.tools.watching.watch_screen import draw
 from kip848_client.tools.watching.watch_view import GroupView

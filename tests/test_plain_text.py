@@ -17,7 +17,7 @@ from kip848_client.common.plain_text import counted, printable
 from kip848_client.journal import JournalEvent, read_journal
 from kip848_client.tools.records.spelling import for_terminal
 from kip848_client.tools.report import build_timelines
-from kip848_client.tools.report.png import draw_timeline
+from kip848_client.tools.report.pictures.png import draw_timeline
 from kip848_client.tools.watching.watch_screen import draw
 from kip848_client.tools.watching.watch_view import GroupView
 from tests.recorder.test_command import member, settle

@@ -12,7 +12,7 @@ from kip848_client import Consumer, EmbeddedBroker
 from kip848_client.cli import main
 from kip848_client.errors import ConfigError
 from kip848_client.testing.simulation.what_if import PLAYS, Setting, Shape, play
-from kip848_client.tools.reporting.sweep_like import read_setting
+from kip848_client.tools.comparing.sweep_like import read_setting
 from tests.support.waiting import wait_until
 
 SHAPE = Shape(members=4, topics={"orders": 12})

@@ -15,9 +15,9 @@ from kip848_client.errors import ConfigError
 from kip848_client.journal import JournalEvent
 from kip848_client.tools.page.analysis import clipped, timeline_of, what_went_wrong, with_beginnings
 from kip848_client.tools.page.history import HistoryFile, HistoryReader, held
+from kip848_client.tools.recorder.sampling import CommitSampler
 from kip848_client.tools.report import build_timelines
 from kip848_client.tools.report.findings import Finding, findings_of
-from kip848_client.tools.report.sampling import CommitSampler
 from tests.report.logs import bumped, counted, group_became
 from tests.report.play import PlayedGroup
 from tests.report.test_findings import committed, joined, left

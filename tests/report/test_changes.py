@@ -7,8 +7,8 @@ import itertools
 from kip848_client.journal import JournalEvent, JsonValue
 from kip848_client.tools.report import Figures, build_timelines, figures_of
 from kip848_client.tools.report.figures import Percentiles
-from kip848_client.tools.report.png import epoch_labels, member_look
-from kip848_client.tools.report.summary import Bar, Summary, render_summary
+from kip848_client.tools.report.pictures.png import epoch_labels, member_look
+from kip848_client.tools.report.pictures.summary import Bar, Summary, render_summary
 from tests.report.logs import assigned, bumped, counted, group_became, revoked, said
 
 

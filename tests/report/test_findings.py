@@ -13,7 +13,7 @@ from kip848_client.journal import JournalEvent, JsonValue
 from kip848_client.tools.report import build_timelines
 from kip848_client.tools.report.figures import handovers_of
 from kip848_client.tools.report.findings import Finding, all_at_once, at_rest, findings_of, findings_of_all
-from kip848_client.tools.report.pauses import Pauses
+from kip848_client.tools.report.timeline.pauses import Pauses
 from tests.report.logs import bumped, counted, group_became, said
 
 

@@ -10,7 +10,8 @@ import pytest
 from kip848_client.cli import main
 from kip848_client.errors import ConfigError
 from kip848_client.tools.report import build_timelines
-from kip848_client.tools.report.periods import Period, clock, compare_periods, equal_parts, parse_period
+from kip848_client.tools.report.periods import Period, compare_periods, equal_parts, parse_period
+from kip848_client.tools.report.wording import clock
 from tests.report.logs import bumped, counted, group_became
 
 DAY_MS = 86_400_000

@@ -11,9 +11,10 @@ import pytest
 
 from kip848_client.cli import main
 from kip848_client.journal import JournalEvent
-from kip848_client.tools.report import build_timelines, png
-from kip848_client.tools.report.html import render_html
-from kip848_client.tools.report.png import draw_timeline
+from kip848_client.tools.report import build_timelines
+from kip848_client.tools.report.pictures import png
+from kip848_client.tools.report.pictures.html import render_html
+from kip848_client.tools.report.pictures.png import draw_timeline
 from tests.report.logs import assigned, bumped, counted, group_became, revoked, said
 
 LOG = (

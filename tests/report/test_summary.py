@@ -9,7 +9,8 @@ import pytest
 
 from kip848_client.cli import main
 from kip848_client.tools.report.figures import percentiles
-from kip848_client.tools.report.summary import Bar, Summary, Table, duration, render_summary, sentences
+from kip848_client.tools.report.pictures.summary import Bar, Summary, Table, render_summary, sentences
+from kip848_client.tools.report.wording import duration
 
 SUMMARY = Summary(
     title="Groups of <b>today</b>",

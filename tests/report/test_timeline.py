@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kip848_client.journal import JournalEvent
 from kip848_client.tools.report import build_timelines
-from kip848_client.tools.report.timeline import Span, Timeline
+from kip848_client.tools.report.timeline.timeline import Span, Timeline
 from tests.report.logs import assigned, counted, revoked, said
 
 

@@ -31,9 +31,9 @@ from kip848_client.errors import Kip848Error
 from kip848_client.spark.analytics.event_rows import event_rows, malformed_lines, read_lines
 from kip848_client.spark.analytics.figure_rows import figure_rows, finding_row, with_names
 from kip848_client.tools.report.findings import all_at_once
-from kip848_client.tools.report.lanes import MARKS
-from kip848_client.tools.report.pauses import Pauses
-from kip848_client.tools.report.timeline import MarkKind
+from kip848_client.tools.report.timeline.lanes import MARKS
+from kip848_client.tools.report.timeline.pauses import Pauses
+from kip848_client.tools.report.timeline.timeline import MarkKind
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

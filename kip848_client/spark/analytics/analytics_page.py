@@ -14,11 +14,12 @@ from kip848_client.spark.analytics.analytics import Analysis
 from kip848_client.spark.analytics.analytics_columns import cause_of, percentiles_of
 from kip848_client.spark.analytics.analytics_periods import compare_periods
 from kip848_client.tools.report.figures import Percentiles
-from kip848_client.tools.report.lanes import AT_REST
-from kip848_client.tools.report.minute import minute_svg
-from kip848_client.tools.report.periods import CAUSES, Comparison, PeriodFigures, clock, equal_parts
-from kip848_client.tools.report.summary import Bar, Picture, Summary, Table, duration, duration_or_dash
-from kip848_client.tools.report.timeline import Span
+from kip848_client.tools.report.periods import CAUSES, Comparison, PeriodFigures, equal_parts
+from kip848_client.tools.report.pictures.minute import minute_svg
+from kip848_client.tools.report.pictures.summary import Bar, Picture, Summary, Table
+from kip848_client.tools.report.timeline.lanes import AT_REST
+from kip848_client.tools.report.timeline.timeline import Span
+from kip848_client.tools.report.wording import clock, duration, duration_or_dash
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row

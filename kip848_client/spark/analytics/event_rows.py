@@ -16,7 +16,7 @@ from kip848_client.common.json_text import to_json
 from kip848_client.errors import ConfigError, ProtocolError
 from kip848_client.journal import JournalEvent, parse_line
 from kip848_client.spark.session.arrow_map import map_in_arrow
-from kip848_client.tools.report.lanes import HANDLERS, sent_and_late_ms
+from kip848_client.tools.report.timeline.lanes import HANDLERS, sent_and_late_ms
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -20,8 +20,8 @@ from kip848_client.spark.analytics.event_rows import clean
 from kip848_client.spark.session.arrow_map import map_in_arrow
 from kip848_client.tools.report.figures import Figures, figures_of, handovers_of, owners_of
 from kip848_client.tools.report.findings import Finding, findings_of
-from kip848_client.tools.report.lanes import LaneBuilder
-from kip848_client.tools.report.timeline import Mark, MarkKind, Timeline
+from kip848_client.tools.report.timeline.lanes import LaneBuilder
+from kip848_client.tools.report.timeline.timeline import Mark, MarkKind, Timeline
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -93,7 +93,7 @@ _ROWS_PER_BATCH: Final = 5_000
 
 
 def with_names(events: DataFrame) -> DataFrame:
-    """Events of groups with `who` they are about, named as `kip848_client.tools.report.names` does."""
+    """Events of groups with `who` they are about, named as `kip848_client.tools.report.timeline.names` does."""
     named = events.where("member_id <> '' and client_id <> ''")
     shared = (
         named.groupBy("group_id", "client_id")

@@ -39,9 +39,9 @@ from kip848_client.spark.analytics.event_rows import ArrowRows
 from kip848_client.spark.session.arrow_map import map_in_arrow
 from kip848_client.spark.session.folder import Folder
 from kip848_client.tools.recorder import RawRecord, Recorder
-from kip848_client.tools.report.pauses import PauseTracker
-from kip848_client.tools.report.sampling import SampledCommits, rhythm_fields
-from kip848_client.tools.report.summary import Table
+from kip848_client.tools.recorder.sampling import SampledCommits, rhythm_fields
+from kip848_client.tools.report.pictures.summary import Table
+from kip848_client.tools.report.timeline.pauses import PauseTracker
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

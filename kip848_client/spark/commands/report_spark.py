@@ -14,15 +14,15 @@ from kip848_client.cli.shared.properties import read_properties
 from kip848_client.common.json_text import to_json
 from kip848_client.common.plain_text import counted, printable
 from kip848_client.errors import ConfigError, Kip848Error
+from kip848_client.tools.comparing.report_periods import draw, tell_comparison
 from kip848_client.tools.report.periods import parse_period
-from kip848_client.tools.report.summary import render_summary, sentences
-from kip848_client.tools.reporting.report_periods import draw, tell_comparison
+from kip848_client.tools.report.pictures.summary import render_summary, sentences
 from kip848_client.tools.shared.spark_options import read_conf, read_master
 
 if TYPE_CHECKING:
     from kip848_client.spark.analytics.group_records import Update
     from kip848_client.tools.report.periods import Comparison
-    from kip848_client.tools.report.summary import Summary
+    from kip848_client.tools.report.pictures.summary import Summary
 
 
 def _tell(update: Update) -> None:

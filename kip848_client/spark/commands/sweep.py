@@ -121,7 +121,7 @@ def _seeds(text: str) -> range:
 
 def _run_like(arguments: argparse.Namespace) -> int:
     """Play what a change would cost; on Spark if a master is given."""
-    from kip848_client.tools.reporting import sweep_like  # here: it loads the simulation
+    from kip848_client.tools.comparing import sweep_like  # here: it loads the simulation
 
     seeds = sweep_like.SEEDS if arguments.seeds is None else _seeds(arguments.seeds)
     if arguments.out is not None or arguments.set:

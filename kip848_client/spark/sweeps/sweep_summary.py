@@ -97,7 +97,7 @@ def plot_rebalances(summary: SweepSummary, path: Path) -> None:
     Raises:
         Kip848Error: matplotlib is not installed.
     """
-    from kip848_client.tools.report.png import plot_lines  # needs matplotlib, an extra
+    from kip848_client.tools.report.pictures.png import plot_lines  # needs matplotlib, an extra
 
     shown = [times for times in summary.rebalances if times.members]
     if not shown:

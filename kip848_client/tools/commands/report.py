@@ -25,14 +25,14 @@ from kip848_client.common.json_text import to_json
 from kip848_client.common.plain_text import counted, printable
 from kip848_client.errors import ConfigError, Kip848Error, join_names
 from kip848_client.journal import read_journal
+from kip848_client.tools.comparing.report_periods import tell_comparison
 from kip848_client.tools.report import Figures, Timeline, build_timelines, figures_of
 from kip848_client.tools.report.findings import Finding, at_rest, findings_of_all
-from kip848_client.tools.report.html import render_html
-from kip848_client.tools.report.lanes import LogOrder
-from kip848_client.tools.report.periods import clock, compare_periods, is_date, parse_period
-from kip848_client.tools.report.png import draw_timeline
-from kip848_client.tools.report.summary import bounds_sentence, duration, spread_sentence
-from kip848_client.tools.reporting.report_periods import tell_comparison
+from kip848_client.tools.report.periods import compare_periods, parse_period
+from kip848_client.tools.report.pictures.html import render_html
+from kip848_client.tools.report.pictures.png import draw_timeline
+from kip848_client.tools.report.timeline.lanes import LogOrder
+from kip848_client.tools.report.wording import bounds_sentence, clock, duration, is_date, spread_sentence
 from kip848_client.tools.shared.spark_options import add_spark_arguments
 
 _SHOWN: Final = 30
@@ -125,7 +125,7 @@ def _run_on_spark(arguments: argparse.Namespace) -> int:
 
 
 def _savings(timelines: Sequence[Timeline], findings: Sequence[Finding]) -> Iterator[str]:
-    from kip848_client.tools.reporting.report_what_if import savings  # here: it loads the simulation
+    from kip848_client.tools.comparing.report_what_if import savings  # here: it loads the simulation
 
     return savings(timelines, findings)
 

@@ -33,7 +33,7 @@ from kip848_client.common.plain_text import counted, printable
 from kip848_client.errors import ConfigError
 from kip848_client.member.processing.tiers import FailureHeaders, without_own
 from kip848_client.tools.records.failed_records import FailedRecord, FailedRecords, by_error, topics_of
-from kip848_client.tools.report.summary import duration
+from kip848_client.tools.report.wording import duration
 from kip848_client.tools.shared.admin_client import client_conf
 
 _ERROR_CHARS: Final = 60

@@ -30,7 +30,7 @@ from kip848_client.common.json_text import to_json
 from kip848_client.common.model import NamedPartition
 from kip848_client.common.plain_text import printable
 from kip848_client.errors import ConfigError, IllegalStateError, Kip848Error
-from kip848_client.tools.report.summary import duration
+from kip848_client.tools.report.wording import duration
 
 _OPEN: Final = ("Ongoing", "PrepareCommit", "PrepareAbort")
 _HANGING_MS: Final = 900_000

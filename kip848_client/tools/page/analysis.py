@@ -12,11 +12,10 @@ from kip848_client.tools.page.history import HistoryReader
 from kip848_client.tools.page.situation import Level, Situation
 from kip848_client.tools.report.causes import Cause
 from kip848_client.tools.report.findings import Finding, findings_of
-from kip848_client.tools.report.lanes import LaneBuilder
-from kip848_client.tools.report.names import MemberNames
-from kip848_client.tools.report.periods import clock
-from kip848_client.tools.report.summary import duration
-from kip848_client.tools.report.timeline import Span, Timeline
+from kip848_client.tools.report.timeline.lanes import LaneBuilder
+from kip848_client.tools.report.timeline.names import MemberNames
+from kip848_client.tools.report.timeline.timeline import Span, Timeline
+from kip848_client.tools.report.wording import clock, duration
 
 OF_NOW: Final = frozenset({"no reader", "no members", "held back"})
 """Kinds of findings that are about the end of a log: they are over as soon as something happens."""

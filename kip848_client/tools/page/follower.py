@@ -24,9 +24,9 @@ from kip848_client.tools.page.analysis import OF_NOW, REST_MS, timeline_of, with
 from kip848_client.tools.page.history import HistoryError, HistoryFile, HistoryReader
 from kip848_client.tools.page.situation import GroupStory, Level, Situation, situation_of
 from kip848_client.tools.recorder import RawRecord
+from kip848_client.tools.recorder.sampling import CommitSampler
 from kip848_client.tools.report.findings import all_at_once, findings_of, how_it_ended
-from kip848_client.tools.report.pauses import Pauses, PauseTracker
-from kip848_client.tools.report.sampling import CommitSampler
+from kip848_client.tools.report.timeline.pauses import Pauses, PauseTracker
 from kip848_client.tools.watching.group_metrics import GroupTrack
 from kip848_client.tools.watching.groups_follower import GroupsFollower, now_ms
 from kip848_client.tools.watching.offsets_reader import PartitionEnd

@@ -37,7 +37,7 @@ from kip848_client.tools.page.analysis import OF_NOW, clipped, outage_now, timel
 from kip848_client.tools.page.follower import Board, PageFollower
 from kip848_client.tools.page.situation import lags
 from kip848_client.tools.report.findings import findings_of, how_it_ended, worst_first
-from kip848_client.tools.report.html import asset, fill_page, plain_timelines, render_html
+from kip848_client.tools.report.pictures.html import asset, fill_page, plain_timelines, render_html
 from kip848_client.tools.watching.groups_export import GroupsCollector, metrics_text
 from kip848_client.tools.watching.groups_follower import now_ms
 

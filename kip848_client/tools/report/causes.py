@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, Literal, NamedTuple, TypeVar
 
 from kip848_client.common.plain_text import counted
-from kip848_client.tools.report.deploys import Restart, deploys_of
 from kip848_client.tools.report.figures import Handover, Rebalance
-from kip848_client.tools.report.lives import SESSION_MS_MAX, UNUSUAL_MS_MIN, Arrival, Departure
-from kip848_client.tools.report.outages import empty_spans
-from kip848_client.tools.report.summary import duration
-from kip848_client.tools.report.timeline import Timeline
+from kip848_client.tools.report.timeline.deploys import Restart, deploys_of
+from kip848_client.tools.report.timeline.lives import SESSION_MS_MAX, UNUSUAL_MS_MIN, Arrival, Departure
+from kip848_client.tools.report.timeline.outages import empty_spans
+from kip848_client.tools.report.timeline.timeline import Timeline
+from kip848_client.tools.report.wording import duration, named
 
 _AGAIN_MS: Final = 600_000.0
 """A client that joins within this time after its departure is back."""
@@ -25,7 +25,6 @@ _SURGE_MS: Final = 120_000.0
 """A member that takes the place of another one may join so long before that one goes."""
 MOVE_MS: Final = 10_000.0
 """How long before a stand-still a coordinator that moved may have caused it."""
-NAMED: Final = 3
 _WORST: Final = ("died", "hung", "hung or late", "late poll", "stuck", "restart", "deploy", "left", "")
 WENT: Final[Mapping[str, str]] = {
     "hung or late": "hung or too slow between two polls",
@@ -390,8 +389,3 @@ class DepartureStory:
 
 def _at_ms(each: Arrival | Departure) -> float:
     return each.at_ms
-
-
-def named(names: Sequence[str]) -> str:
-    """The first names, and how many more there are."""
-    return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED:,} more" if len(names) > NAMED else "")

@@ -37,10 +37,10 @@ import msgspec
 from msgspec.structs import replace
 
 from kip848_client.common.plain_text import counted
-from kip848_client.tools.report.lanes import AT_REST, JOINS_NOT_SEEN
-from kip848_client.tools.report.outages import Outage, empty_spans, outages_of
-from kip848_client.tools.report.timeline import CommitKey, PartitionLane, Span, Timeline
-from kip848_client.tools.report.unread import Bound
+from kip848_client.tools.report.timeline.lanes import AT_REST, JOINS_NOT_SEEN
+from kip848_client.tools.report.timeline.outages import Outage, empty_spans, outages_of
+from kip848_client.tools.report.timeline.timeline import CommitKey, PartitionLane, Span, Timeline
+from kip848_client.tools.report.timeline.unread import Bound
 
 Rests: TypeAlias = Literal["exact", "at most", "at least"]
 """What a duration says: at most and at least are bounds."""

@@ -14,17 +14,7 @@ from typing import Final, Literal, TypeAlias, TypeVar
 import msgspec
 
 from kip848_client.common.plain_text import counted
-from kip848_client.tools.report.causes import (
-    MOVE_MS,
-    NAMED,
-    STOPPED_MS,
-    WENT,
-    Cause,
-    DepartureStory,
-    between,
-    cause_of,
-    named,
-)
+from kip848_client.tools.report.causes import MOVE_MS, STOPPED_MS, WENT, Cause, DepartureStory, between, cause_of
 from kip848_client.tools.report.figures import (
     OUT_MS_MIN,
     Figures,
@@ -35,13 +25,12 @@ from kip848_client.tools.report.figures import (
     handovers_of,
     owners_of,
 )
-from kip848_client.tools.report.lanes import natural
-from kip848_client.tools.report.lives import Departure
-from kip848_client.tools.report.outages import joined, outages_of
-from kip848_client.tools.report.pauses import Pauses, pauses_together
-from kip848_client.tools.report.periods import clock
-from kip848_client.tools.report.summary import duration
-from kip848_client.tools.report.timeline import Timeline
+from kip848_client.tools.report.timeline.lanes import natural
+from kip848_client.tools.report.timeline.lives import Departure
+from kip848_client.tools.report.timeline.outages import joined, outages_of
+from kip848_client.tools.report.timeline.pauses import Pauses, pauses_together
+from kip848_client.tools.report.timeline.timeline import Timeline
+from kip848_client.tools.report.wording import NAMED, clock, duration, named
 
 Kind: TypeAlias = Literal[
     "all groups", "outage", "held back", "no reader", "stand-still", "died", "no members", "never acknowledged",

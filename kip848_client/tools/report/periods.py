@@ -8,22 +8,18 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from kip848_client.errors import ConfigError
 from kip848_client.tools.report.figures import Percentiles, figures_of, handovers_of, percentiles
-from kip848_client.tools.report.summary import Bar, Summary, Table, duration, duration_or_dash
-from kip848_client.tools.report.timeline import Timeline
+from kip848_client.tools.report.timeline.timeline import Timeline
+from kip848_client.tools.report.wording import clock
 
 WORST: Final = 20
 CAUSES: Final = 10
-_A_REAL_CLOCK_MS: Final = 100_000_000_000
-"""Times beyond this are since 1970; a simulation's begin at 0."""
-_YEAR_10_000_MS: Final = 253_402_300_800_000
-"""Times from this on have no date."""
 _DAY_MS: Final = 86_400_000
 
 
@@ -174,114 +170,9 @@ def cause_of(reasons: Sequence[str]) -> str:
     return (reasons[0] if reasons else "").partition(" (")[0].replace("_", " ") or "unknown"
 
 
-def comparison_table(comparison: Comparison) -> Table:
-    """A column for each period, and for two periods one with their difference."""
-    periods = comparison.periods
-    rows: list[tuple[str, list[float | None], bool]] = [
-        ("groups that rebalanced", [each.groups for each in periods], False),
-        ("rebalances", [each.rebalances for each in periods], False),
-        ("rebalances a day", [each.rebalances / each.days for each in periods], False),
-        *(_spread_rows("rebalance", [each.rebalance for each in periods])),
-        *(_spread_rows("until all had their part", [each.change for each in periods])),
-        *(_spread_rows("without a reader", [each.without_reader for each in periods])),
-        ("without a reader, sum", [each.without_reader_ms for each in periods], True),
-        ("partitions moved", [each.moves for each in periods], False),
-        ("moved for nothing", [each.bounces for each in periods], False),
-    ]
-    header = ["", *(each.period.label for each in periods)]
-    if len(periods) == 2:
-        header.append("change")
-    cells = [
-        [name, *(_cell(number, is_time=is_time) for number in numbers), *_difference(numbers)]
-        for name, numbers, is_time in rows
-    ]
-    return Table("Periods side by side", header, cells)
-
-
-def summary_of(comparison: Comparison) -> Summary:
-    """The comparison for the page."""
-    periods = comparison.periods
-    header = ("group", *(f"{name}, {each.period.label}" for each in periods for name in ("rebalances", "no reader")))
-    return Summary(
-        title="Consumer groups, period by period",
-        totals={},
-        shares={},
-        spreads={},
-        charts={
-            f"Causes of rebalances, {each.period.label}": [Bar(*item) for item in list(each.causes.items())[:CAUSES]]
-            for each in periods
-        },
-        tables=[
-            comparison_table(comparison),
-            Table(
-                "Groups that changed most",
-                header,
-                [
-                    (
-                        each.group_id,
-                        *(
-                            cell
-                            for count, ms in zip(each.rebalances, each.without_reader_ms, strict=True)
-                            for cell in (f"{count:,}", duration(ms))
-                        ),
-                    )
-                    for each in comparison.groups
-                ],
-            ),
-        ],
-    )
-
-
-def comparison_lines(comparison: Comparison) -> Iterator[str]:
-    """The comparison as lines for a terminal."""
-    table = comparison_table(comparison)
-    rows = [list(table.header), *(list(row) for row in table.rows)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(table.header))]
-    for row in rows:
-        first, *others = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        yield "  ".join([first, *(cell.strip().rjust(len(cell)) for cell in others)]).rstrip()
-    for each in comparison.periods:
-        causes = ", ".join(f"{cause} {count:,}" for cause, count in list(each.causes.items())[:CAUSES])
-        yield f"causes, {each.period.label}: {causes or 'none'}"
-
-
-def clock(ms: float) -> str:
-    """A moment as a date, or as time since the beginning of a virtual clock."""
-    if not is_date(ms):
-        return f"{ms / 1000:.3f} s"
-    written = dt.datetime.fromtimestamp(ms / 1000, dt.UTC).strftime("%Y-%m-%d %H:%M:%S")
-    return written.removesuffix(":00").removesuffix(" 00:00")
-
-
-def is_date(ms: float) -> bool:
-    """Whether a moment is one of a real clock, and not of a virtual one."""
-    return _A_REAL_CLOCK_MS <= ms < _YEAR_10_000_MS
-
-
 def _moment(text: str) -> float:
     text = text.strip()
     if text.isdecimal():
         return float(text)
     moment = dt.datetime.fromisoformat(text)
     return (moment if moment.tzinfo is not None else moment.replace(tzinfo=dt.UTC)).timestamp() * 1000
-
-
-def _spread_rows(name: str, spreads: Sequence[Percentiles]) -> Iterator[tuple[str, list[float | None], bool]]:
-    yield f"{name}, median", [each.p50_ms for each in spreads], True
-    yield f"{name}, 90 %", [each.p90_ms for each in spreads], True
-    yield f"{name}, longest", [each.max_ms for each in spreads], True
-
-
-def _cell(number: float | None, *, is_time: bool) -> str:
-    if is_time or number is None:
-        return duration_or_dash(number)
-    return f"{number:,.1f}".removesuffix(".0")
-
-
-def _difference(numbers: Sequence[float | None]) -> list[str]:
-    if len(numbers) != 2:
-        return []
-    before, after = numbers
-    if before is None or after is None or not before:
-        return ["" if before == after else "—"]
-    return [f"{(after - before) / before:+.0%}"]

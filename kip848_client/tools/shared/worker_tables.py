@@ -8,7 +8,7 @@ from collections import Counter
 from kip848_client.admin import UnitDescription, WorkerGroupDescription
 from kip848_client.cli.shared.tables import number, table
 from kip848_client.common.plain_text import printable
-from kip848_client.tools.report.summary import duration
+from kip848_client.tools.report.wording import duration
 
 
 def describe_workers(group: WorkerGroupDescription) -> str:

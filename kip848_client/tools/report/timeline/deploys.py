@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
-from kip848_client.tools.report.lives import Arrival, Departure
+from kip848_client.tools.report.timeline.lives import Arrival, Departure
 
 _TOGETHER_MS: Final = 600_000.0
 """Restarts within this time may be of one deploy."""

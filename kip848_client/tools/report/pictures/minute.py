@@ -6,9 +6,9 @@ import html
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from kip848_client.tools.report.lanes import natural
-from kip848_client.tools.report.periods import clock
-from kip848_client.tools.report.timeline import Span
+from kip848_client.tools.report.timeline.lanes import natural
+from kip848_client.tools.report.timeline.timeline import Span
+from kip848_client.tools.report.wording import clock
 
 _COLOURS: Final = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#8c510a")
 _WIDTH: Final = 900

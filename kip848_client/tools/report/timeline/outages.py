@@ -13,8 +13,8 @@ from typing import Final
 
 import msgspec
 
-from kip848_client.tools.report.timeline import Span, Timeline
-from kip848_client.tools.report.unread import Bound
+from kip848_client.tools.report.timeline.timeline import Span, Timeline
+from kip848_client.tools.report.timeline.unread import Bound
 
 _NO_MEMBERS: Final = frozenset({"Empty", "Dead"})
 

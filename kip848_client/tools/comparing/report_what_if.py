@@ -12,11 +12,11 @@ from typing import Final
 
 from kip848_client.common.plain_text import counted
 from kip848_client.testing.simulation.what_if import Job, Shape, play_job
+from kip848_client.tools.comparing.sweep_like import AS_IT_IS, read_setting, summarize
 from kip848_client.tools.report import Timeline
 from kip848_client.tools.report.figures import Percentiles, percentiles
 from kip848_client.tools.report.findings import Finding
-from kip848_client.tools.report.summary import duration
-from kip848_client.tools.reporting.sweep_like import AS_IT_IS, read_setting, summarize
+from kip848_client.tools.report.wording import duration
 
 _PLAYS: Final[Mapping[str, str]] = {
     "died": "a node dies",

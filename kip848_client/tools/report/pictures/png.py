@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kip848_client.common.plain_text import printable
 from kip848_client.errors import Kip848Error
-from kip848_client.tools.report.periods import CAUSES, clock, is_date
-from kip848_client.tools.report.timeline import Span, Timeline
+from kip848_client.tools.report.periods import CAUSES
+from kip848_client.tools.report.timeline.timeline import Span, Timeline
+from kip848_client.tools.report.wording import clock, is_date
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from kip848_client.tools.report.figures import Percentiles
+from kip848_client.tools.report.wording import duration_or_dash, spread_sentence
 
 _WIDTH: Final = 640
 _BAR: Final = 20
@@ -77,40 +78,6 @@ class Summary(msgspec.Struct, frozen=True):
         plain: dict[str, object] = msgspec.to_builtins(self)
         del plain["alarming"], plain["pictures"]
         return plain
-
-
-def duration(ms: float) -> str:
-    """Write milliseconds for people."""
-    if ms < 1000:
-        return f"{ms:.0f} ms"
-    if ms < 120_000:
-        return f"{ms / 1000:.2f} s"
-    if ms < 600_000:
-        minutes, seconds = divmod(round(ms / 1000), 60)
-        return f"{minutes} min {seconds} s" if seconds else f"{minutes} min"
-    return f"{ms / 60_000:.1f} min" if ms < 7_200_000 else f"{ms / 3_600_000:,.1f} h"
-
-
-def duration_or_dash(ms: float | None) -> str:
-    """Write milliseconds for people; a dash for None."""
-    return "—" if ms is None else duration(ms)
-
-
-def spread_sentence(times: Percentiles) -> str:
-    """Write a spread on one line."""
-    if not times.count:
-        return "0"
-    parts = zip(
-        ("median", "90 %", "99 %", "longest"), (times.p50_ms, times.p90_ms, times.p99_ms, times.max_ms), strict=True
-    )
-    return f"{times.count:,}: " + ", ".join(f"{name} {duration(ms)}" for name, ms in parts if ms is not None)
-
-
-def bounds_sentence(bounds: Mapping[str, int]) -> str:
-    """Say how many times without a reader are bounds; empty if none is."""
-    rests = {"at most": "between the commits of both owners", "at least": "no commits around it"}
-    parts = [f"{bounds[name]:,} {name}: {rest}" for name, rest in rests.items() if bounds.get(name)]
-    return f" ({'; '.join(parts)})" if parts else ""
 
 
 def sentences(summary: Summary) -> Iterator[str]:

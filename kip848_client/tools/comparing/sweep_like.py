@@ -27,7 +27,7 @@ from kip848_client.common.plain_text import counted, printable
 from kip848_client.errors import BrokerError, ConfigError, UnsupportedVersionError
 from kip848_client.testing.simulation.what_if import PLAYS, Job, Setting, Shape, WhatIfOutcome, play_job
 from kip848_client.tools.report.figures import Percentiles, percentiles
-from kip848_client.tools.report.summary import duration
+from kip848_client.tools.report.wording import duration
 
 Player: TypeAlias = Callable[[Shape, Sequence[Job]], Iterable[WhatIfOutcome]]
 """Plays jobs with a group of a shape; one outcome for each, in order."""
@@ -219,7 +219,7 @@ def _time(ms: float | None) -> str:
 
 
 def _plot(rows: Sequence[Row], path: Path, *, title: str) -> None:
-    from kip848_client.tools.report.png import plot_groups  # needs matplotlib, an extra
+    from kip848_client.tools.report.pictures.png import plot_groups  # needs matplotlib, an extra
 
     settings = list(dict.fromkeys(row.setting for row in rows))
     of = {(row.play, row.setting): row for row in rows}

@@ -10,7 +10,7 @@ from typing import Final
 from kip848_client.common.json_text import to_json
 from kip848_client.tools.report.figures import figures_of
 from kip848_client.tools.report.findings import Finding, at_rest, findings_of_all
-from kip848_client.tools.report.timeline import Span, Timeline
+from kip848_client.tools.report.timeline.timeline import Span, Timeline
 
 _BEGIN: Final = """\
 begin(JSON.parse(byId("data").textContent), JSON.parse(byId("found").textContent));

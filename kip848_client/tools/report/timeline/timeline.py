@@ -20,9 +20,9 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from kip848_client.tools.report.lives import Lives
-from kip848_client.tools.report.pauses import Pauses
-from kip848_client.tools.report.unread import Bound
+from kip848_client.tools.report.timeline.lives import Lives
+from kip848_client.tools.report.timeline.pauses import Pauses
+from kip848_client.tools.report.timeline.unread import Bound
 
 MarkKind: TypeAlias = Literal["fault", "refusal", "failure", "life"]
 CommitEnd: TypeAlias = Literal["done", "failed", "accepted", "refused"]

@@ -13,11 +13,11 @@ from typing import Final, Literal, Protocol
 from msgspec.structs import replace
 
 from kip848_client.journal import JournalEvent, JsonValue
-from kip848_client.tools.report.changes import ChangeTracker
-from kip848_client.tools.report.lives import Arrival, LifeTracker, Rhythm
-from kip848_client.tools.report.names import MemberNames
-from kip848_client.tools.report.pauses import Pauses, PauseTracker, joined
-from kip848_client.tools.report.timeline import (
+from kip848_client.tools.report.timeline.changes import ChangeTracker
+from kip848_client.tools.report.timeline.lives import Arrival, LifeTracker, Rhythm
+from kip848_client.tools.report.timeline.names import MemberNames
+from kip848_client.tools.report.timeline.pauses import Pauses, PauseTracker, joined
+from kip848_client.tools.report.timeline.timeline import (
     CommitEnd,
     CommitKey,
     Counts,
@@ -28,7 +28,7 @@ from kip848_client.tools.report.timeline import (
     Span,
     Timeline,
 )
-from kip848_client.tools.report.unread import CommitTracker
+from kip848_client.tools.report.timeline.unread import CommitTracker
 
 AT_REST: Final = frozenset({"Stable", "Empty", "Dead"})
 """States of a group that is at rest."""
@@ -45,7 +45,7 @@ _NOT_A_MEMBER: Final = frozenset({"UNJOINED", "FATAL"})
 
 
 class Names(Protocol):
-    """Names of members; `kip848_client.tools.report.names.MemberNames` reads the whole log for them."""
+    """Names of members; `kip848_client.tools.report.timeline.names.MemberNames` reads the whole log for them."""
 
     def of(self, event: JournalEvent) -> str:
         """Name of the member or client that *event* is about."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from kip848_client.tools.report.timeline import EpochChange
+from kip848_client.tools.report.timeline.timeline import EpochChange
 
 
 class _Open:

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import pytest
 
 from kip848_client.journal import JournalEvent
+from kip848_client.tools.recorder.sampling import CommitSampler, SampledCommits
 from kip848_client.tools.report import build_timelines
 from kip848_client.tools.report.figures import handovers_of
 from kip848_client.tools.report.findings import findings_of
-from kip848_client.tools.report.sampling import CommitSampler, SampledCommits
 from tests.report.logs import bumped, counted, group_became
 from tests.report.test_findings import committed, joined, left
 

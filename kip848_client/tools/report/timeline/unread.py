@@ -25,7 +25,7 @@ from typing import Final
 
 import msgspec
 
-from kip848_client.tools.report.lives import SESSION_MS_MAX, CommitTimes, Rhythm
+from kip848_client.tools.report.timeline.lives import SESSION_MS_MAX, CommitTimes, Rhythm
 
 _SHARE: Final = 0.25
 """Records came all the time if the offset moved at this share of its usual speed, or faster."""

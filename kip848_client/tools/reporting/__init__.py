@@ -1,1 +1,0 @@
-"""Parts of ``kip848 report``: periods, what-if, Spark."""
