@@ -22,8 +22,12 @@ from kip848_client import Admin, journal
 from kip848_client.cli import COMMANDS, main
 from kip848_client.common.logs import LogEvent
 from kip848_client.common.telemetry import COORDINATOR_METRICS, GAUGES, METRICS, WORKER_GAUGES, WORKER_METRICS
+from kip848_client.spark.analytics.analytics import TABLES
+from kip848_client.spark.analytics.figure_rows import FIGURE_TABLES
+from kip848_client.testing.broker.apis import load_apis
 from kip848_client.testing.broker.config import BrokerConfig
 from kip848_client.testing.coordinator.core.coordinator_config import CoordinatorConfig, properties_of
+from kip848_client.wire.api_keys import ApiKey
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 
@@ -75,6 +79,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         "reference/broker-configuration.md": _settings(),
         "reference/events.md": _events(),
         "reference/metrics.md": _metrics(),
+        "reference/broker-apis.md": _apis(),
+        "reference/report-tables.md": _tables(),
     }
     described: set[str] = set()
     for name, (title, modules) in REFERENCE.items():
@@ -276,6 +282,59 @@ def _metrics() -> str:
         lines += [f"| `{name}` | {_cell(text)} |" for name, text in metrics.items()]
         lines.append("")
     return "\n".join(lines)
+
+
+def _apis() -> str:
+    """Every API of the embedded broker with its versions."""
+    lines = [
+        "# Broker APIs",
+        "",
+        "What the embedded broker serves. [Its page](../broker.md#apis) names the APIs of Kafka that it does not. "
+        "Keys above 30,000 are private.",
+        "",
+        "| API | key | versions |",
+        "| --- | --- | --- |",
+    ]
+    lines += [
+        f"| {ApiKey(api.api_key).name.title().replace('_', '')} | {api.api_key} "
+        f"| {api.version_min} to {api.version_max} |"
+        for api in sorted(load_apis(), key=lambda api: api.api_key)
+    ]
+    return "\n".join([*lines, ""])
+
+
+def _tables() -> str:
+    """The tables of a report on Spark, with their columns."""
+    lines = [
+        "# Tables of a report",
+        "",
+        "`kip848 report --spark --out FOLDER` writes a folder of Parquet files for each table ([reports on Spark]"
+        "(../report.md#on-spark)); `Analysis` has them as DataFrames. Each begins with `group_id` (string), which is "
+        "null for marks of no group. Names that end with `_ms` are milliseconds: lengths, or points in time since 1970 "
+        "(in a simulation: of its clock). A *spread* is a struct of `count`, `p50_ms`, `p90_ms`, `p99_ms`, `max_ms`.",
+        "",
+        "| table | one row for each | columns |",
+        "| --- | --- | --- |",
+    ]
+    for name, content in TABLES.items():
+        columns = FIGURE_TABLES.get(name)
+        told = (
+            ", ".join(f"`{column}` {_kind(kind)}" for column, kind in columns.items())
+            if columns is not None
+            else "`file` string, `line` bigint, `problem` string; no `group_id`"
+        )
+        lines.append(f"| `{name}` | {content} | {told} |")
+    lines += ["| `commits` | group and minute, of a cluster only | `minute_ms`, `commits`, `offsets` |", ""]
+    return "\n".join(lines)
+
+
+def _kind(kind: object) -> str:
+    """A type of a column, as Spark names it."""
+    words = {"int64": "bigint", "bool": "boolean"}
+    name = words.get(str(kind), str(kind))
+    if name.startswith("struct"):
+        return "spread"
+    return f"list of {re.sub('.*item: |>', '', name)}" if name.startswith("list") else name
 
 
 def _cli() -> str:

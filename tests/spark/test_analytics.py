@@ -22,7 +22,6 @@ from kip848_client.errors import ConfigError, Kip848Error
 from kip848_client.journal import JournalEvent, JsonLinesJournal, read_journal
 from kip848_client.spark.analytics.analytics import TABLES, Analysis, analyze, kept
 from kip848_client.spark.analytics.analytics_periods import compare_periods
-from kip848_client.spark.analytics.figure_rows import FIGURE_TABLES
 from kip848_client.spark.session.arrow_map import map_in_arrow
 from kip848_client.testing.simulation.run import run
 from kip848_client.testing.simulation.virtual.history import to_event_log
@@ -308,15 +307,6 @@ def test_a_table_that_is_kept_outlives_an_executor(
     table.localCheckpoint.side_effect = lambda **given: calls.append(("localCheckpoint", given.get("storageLevel")))
     kept(table)
     assert calls == called
-
-
-def test_the_tables_are_documented() -> None:
-    """The page says what is in each folder, and in each column."""
-    page = (Path(__file__).parents[2] / "docs" / "report.md").read_text(encoding="utf-8")
-    rows = {name: line for name in TABLES for line in page.splitlines() if line.startswith(f"| `{name}` |")}
-    assert [name for name, told in TABLES.items() if not rows[name].startswith(f"| `{name}` | {told} |")] == []
-    columns = {name: set(re.findall(r"`(\w+)`", rows[name])) for name in FIGURE_TABLES}
-    assert {name for name, of_table in FIGURE_TABLES.items() if set(of_table) - columns[name]} == set()
 
 
 def test_pandas_is_not_needed(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
