@@ -28,6 +28,7 @@ NAMED_ONLY = {
     "handover": "a real Kafka broker is fetched by Maven; an hour",
     "idle": "twenty minutes, most of them asleep",
     "share": "Go fetches franz-go; five minutes",
+    "table": "ten minutes; Go fetches kfake, and Maven a real Kafka broker",
     "standbys": "four minutes, most of them asleep",
     "spark_source": "a real Kafka broker and Spark's Kafka connector are fetched by Maven; ten minutes",
     "spark_sweep": "six minutes",

@@ -85,7 +85,7 @@ def main() -> int:
     parser.add_argument("--pairs", type=int, default=7)
     parser.add_argument("--records", type=int, default=1_800_000)
     parser.add_argument("--value-bytes", type=int, default=100)
-    parser.add_argument("--calls", nargs="+", choices=("consume", "poll"), default=["consume", "poll"])
+    parser.add_argument("--calls", nargs="+", choices=("consume", "batches", "poll"), default=["consume", "poll"])
     parser.add_argument("--sides", nargs=2, default=["ours", "theirs-consumer"], metavar=("A", "B"))
     parser.add_argument(
         "--bootstrap", metavar="HOST:PORT", help="a running Kafka; a topic 'bench' is made, filled, deleted"
