@@ -40,7 +40,6 @@ _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _CHECKED_HEADER: Final = struct.Struct(">hiqqqhii")
 _UNCHECKED_HEADER: Final = struct.Struct(">qiibI")
 _OFFSET: Final = struct.Struct(">q")
-_EPOCH: Final = struct.Struct(">i")
 _CRC: Final = struct.Struct(">I")
 
 UNPACKED_MAX: Final = 64 * 1024 * 1024
@@ -203,12 +202,6 @@ def batches_of(
                 )
         yield position, header
         position = stop
-
-
-def patch_batch(data: bytearray | memoryview, position: int = 0, *, base_offset: int, leader_epoch: int) -> None:
-    """Write offset and leader epoch into the batch at *position*, in place; its checksum stays right."""
-    _OFFSET.pack_into(data, position, base_offset)
-    _EPOCH.pack_into(data, position + _SIZE_BEFORE_LENGTH_COUNTS, leader_epoch)
 
 
 def records_of(

@@ -403,7 +403,6 @@ def test_a_deserialiser_that_fails_is_asked_again_when_the_record_is_due(kip848_
 @pytest.mark.parametrize(
     ("arguments", "error", "text"),
     [
-        ({"order_after": "key"}, ConfigError, "retry in memory"),
         ({"delays": []}, ConfigError, "1 to 20"),
         ({"delays": "10s"}, ArgumentTypeError, "give a list"),
         ({"delays": ["ten"]}, ConfigError, "not readable"),

@@ -17,13 +17,11 @@ from kip848_client.wire.compression import COMPRESSION_GZIP
 from kip848_client.wire.record_batch import (
     HEADER_SIZE,
     Record,
-    RecordPosition,
     batches_of,
     build_batch,
     crc32c,
     keep_records,
     parse_batch_header,
-    patch_batch,
     record_positions,
     records_of,
 )
@@ -103,22 +101,6 @@ def test_numbers_of_one_two_and_three_bytes_are_read() -> None:
     ]
     assert records_of(build_batch(records)) == tuple(records)
     assert records_of(build_batch(records), first=150, last=170) == tuple(records[150:171])
-
-
-def test_offset_and_leader_epoch_are_patched_without_touching_the_checksum() -> None:
-    """A broker that recomputed it would be slow; one that broke it would lose its clients' trust."""
-    data = bytearray(build_batch([Record(b"a", timestamp=5)], base_offset=0))
-
-    patch_batch(data, base_offset=2**40, leader_epoch=9)
-
-    ((_, header),) = batches_of(data, check_crc=True)
-    assert (header.base_offset, header.leader_epoch, header.last_offset, header.next_offset) == (
-        2**40,
-        9,
-        2**40,
-        2**40 + 1,
-    )
-    assert record_positions(data) == (RecordPosition(2**40, 5, has_key=False),)
 
 
 def test_the_producer_and_the_attributes_are_in_the_header() -> None:

@@ -31,16 +31,11 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 class TaskPlan(msgspec.Struct, frozen=True):
-    """Task -> member id, by role.
-
-    Args:
-        short_of_standbys: stateful tasks for which there were too few processes.
-    """
+    """Task -> member id, by role."""
 
     active: Mapping[Task, str]
     standby: Mapping[Task, tuple[str, ...]]
     warmup: Mapping[Task, str]
-    short_of_standbys: tuple[Task, ...] = ()
 
 
 def make_plan(
@@ -101,7 +96,7 @@ class _Planner:
         for kind in (self._stateful, self._stateless):
             wanted |= self._desired(kind)
         warmups = self._delay_moves(wanted)
-        standbys, short = self._standbys(warmups)
+        standbys = self._standbys(warmups)
         seats = Counter[str]()
         active = {task: self._seat(task, self._active[task], seats, wanted.get(task)) for task in sorted(self._active)}
         warm = {task: self._seat(task, process, seats) for task, process in sorted(warmups.items())}
@@ -109,7 +104,7 @@ class _Planner:
             task: tuple(self._seat(task, process, seats) for process in processes)
             for task, processes in sorted(standbys.items())
         }
-        return TaskPlan(active, copies, warm, short)
+        return TaskPlan(active, copies, warm)
 
     def _learn_lags(self) -> None:
         """How far each process's state is behind: -1 where the task runs, infinity without known state."""
@@ -201,9 +196,8 @@ class _Planner:
                 self._load[desired] += 1
         return warmups
 
-    def _standbys(self, warmups: Mapping[Task, UUID]) -> tuple[dict[Task, list[UUID]], tuple[Task, ...]]:
+    def _standbys(self, warmups: Mapping[Task, UUID]) -> dict[Task, list[UUID]]:
         chosen: dict[Task, list[UUID]] = {}
-        short = []
         for task in sorted(self._stateful, key=_by_partition, reverse=True):
             holders = [self._active[task]]
             taken = {*holders, *((warmups[task],) if task in warmups else ())}
@@ -211,7 +205,6 @@ class _Planner:
             while len(copies) < self._settings.standbys:
                 free = [process for process in self._processes if process not in taken]
                 if not free:
-                    short.append(task)
                     break
                 process = self._standby(task, free, holders)
                 copies.append(process)
@@ -220,7 +213,7 @@ class _Planner:
                 self._load[process] += 1
             if copies:
                 chosen[task] = copies
-        return chosen, tuple(sorted(short))
+        return chosen
 
     def _standby(self, task: Task, free: Iterable[UUID], holders: Sequence[UUID]) -> UUID:
         """A process whose tags differ from those of the holders, by the first key for which there is one."""

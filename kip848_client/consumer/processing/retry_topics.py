@@ -45,10 +45,9 @@ class RetryTopics:
         elsewhere: another process of the group reads the topics, and this one only writes them.
         partitions: missing topics are created with so many; None: a missing topic is an error.
         replication_factor: of topics that are created; -1 for the brokers' default.
-        order_after: ``"free"``: records of the same key go on while one waits.
 
     Raises:
-        ConfigError: a delay is not readable or too long (30 days), or *order_after* is something else.
+        ConfigError: a delay is not readable or too long (30 days).
         ArgumentTypeError: an argument has a wrong type.
     """
 
@@ -62,7 +61,6 @@ class RetryTopics:
         elsewhere: bool = False,
         partitions: int | None = None,
         replication_factor: int = -1,
-        order_after: str = "free",
     ) -> None:
         given: object = name
         if not (isinstance(given, str) and given.strip()):
@@ -72,12 +70,6 @@ class RetryTopics:
             raise ArgumentTypeError(f'delays={delays!r}: give a list, such as ["10s", "1m", "10m", "1h"]')
         if not 1 <= len(delays) <= _TIERS_MAX:
             raise ConfigError(f"delays= has {len(delays)} entries: give 1 to {_TIERS_MAX}, one for each topic")
-        if order_after != "free":
-            raise ConfigError(
-                f'order_after={order_after!r}: only "free" is possible, so that later records of a key go on while one '
-                "waits in a retry topic. Every member would have to know the keys that wait in all of them, also right "
-                "after a rebalance; to keep the order of a key, retry in memory (retry=), which holds the key"
-            )
         classes: tuple[Any, ...] = errors if isinstance(errors, tuple) else (errors,)
         if not all(isinstance(each, type) and issubclass(each, Exception) for each in classes):
             raise ArgumentTypeError(f"errors={errors!r}: give a class of exceptions, or a tuple of some")

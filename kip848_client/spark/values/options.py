@@ -280,10 +280,6 @@ def _check_places(starting: Place, ending: Place | None, assigned: frozenset[Nam
             )
 
 
-def _or(number: int | None, default: int) -> int:
-    return default if number is None else number
-
-
 class _Reader:
     """Typed access to the options; every refusal is a `ConfigError` that names the option."""
 

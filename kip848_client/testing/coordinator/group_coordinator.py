@@ -34,8 +34,8 @@ How a shell drives it (single-threaded; each result is finished before the next 
         for event in result.events:
             journal.write(to_journal(event, ts_ms=wall, topic_name=coordinator.topic_name))
 
-`API_KEYS` names the requests that `handle` answers. Any request of these gets exactly one reply, now or from a later
-event; any wrong input is an error code in the reply and never an exception. Authorisation and
+The `ROUTES` of its parts and of its kinds name the requests that `handle` answers. Any of these gets exactly one reply,
+now or from a later event; any wrong input is an error code in the reply and never an exception. Authorisation and
 version negotiation are the shell's.
 """
 
@@ -43,7 +43,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Final, assert_never
+from typing import Any, Final, assert_never
 from uuid import UUID
 
 from kip848_client.assignors.server.server_assignors import SERVER_ASSIGNORS
@@ -87,7 +87,6 @@ from kip848_client.testing.coordinator.modern.modern_group import ModernGroup
 from kip848_client.testing.coordinator.offsets import offset_commit, offset_deletion, offset_fetch
 from kip848_client.testing.coordinator.share import begun_partitions
 from kip848_client.testing.coordinator.share.share_group import ShareGroup
-from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.group_records import (
     OffsetCommitKey,
     OffsetCommitValue,
@@ -113,10 +112,6 @@ class GroupCoordinator:
     Raises:
         ConfigError: ``group.consumer.assignors`` names one that is not among *assignors*.
     """
-
-    API_KEYS: ClassVar[frozenset[ApiKey]] = frozenset(
-        ApiKey(row.message.WIRE.api_key) for row in (*_ROUTES, *(row for kind in KINDS for row in kind.ROUTES))
-    )
 
     def __init__(
         self,

@@ -91,10 +91,6 @@ _IDENTITY: Final = frozenset(
 _OTHER_NAMES: Final = {"partition_index": ("partition", "index"), "topic_name": ("name",)}
 """Field that says which element is answered -> its other names in the request."""
 
-_NUMBER_NAMES: Final = ("partition_index", "partition_id")
-_TEXT_NAMES: Final = ("group_id", "key", "name", "transactional_id")
-"""Fields of an answer that repeat an element which is a number, or text, in the request."""
-
 _CODES: Final = ("error_code", "partition_error_code")
 
 _UNKNOWN: Final = frozenset(

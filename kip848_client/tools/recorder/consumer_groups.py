@@ -27,7 +27,6 @@ _FIRST_EPOCHS: Final = (1, 2)
 """The epoch of a new group: 1, or 2 if a member has a client-side assignor."""
 
 Target = Mapping[UUID, tuple[int, ...]]
-_NOTHING: Final[Mapping[UUID, frozenset[int]]] = {}
 
 
 class _Current(msgspec.Struct, frozen=True):

@@ -339,7 +339,7 @@ def test_a_grown_topic_keeps_its_records_and_tells_its_listeners() -> None:
     assert grown(broker, ("orders", 5)) == [0]
 
     assert (topic.partition_count, topic.partitions[:2]) == (5, before)
-    assert changes == [PartitionsAdded(topic, 2)]
+    assert changes == [PartitionsAdded(topic)]
     end()
     assert grown(broker, ("orders", 6)) == [0]
     assert len(changes) == 1

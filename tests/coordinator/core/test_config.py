@@ -7,7 +7,6 @@ import pytest
 from kip848_client.errors import ConfigError
 from kip848_client.testing.coordinator.core.coordinator_config import CoordinatorConfig
 from kip848_client.testing.coordinator.core.group_overrides import GroupConfig, resolve_group_config
-from kip848_client.testing.coordinator.group_coordinator import GroupCoordinator
 from tests.support.coordinator_harness import Harness
 
 
@@ -107,7 +106,6 @@ def test_an_assignor_that_is_not_there_stops_the_start() -> None:
     """A typing error is found at the start and not by the first consumer."""
     with pytest.raises(ConfigError, match="names sticky; known are range, uniform"):
         Harness(config=CoordinatorConfig(consumer_assignors=("uniform", "sticky")))
-    assert GroupCoordinator.API_KEYS
 
 
 def test_a_group_s_overrides_are_laid_over_the_broker_s_settings() -> None:

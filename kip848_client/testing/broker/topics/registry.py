@@ -77,10 +77,9 @@ class TopicCreated(msgspec.Struct, frozen=True):
 
 
 class PartitionsAdded(msgspec.Struct, frozen=True):
-    """A topic grew; `previous_count` is its former number of partitions."""
+    """A topic grew."""
 
     topic: Topic
-    previous_count: int
 
 
 class TopicDeleted(msgspec.Struct, frozen=True):
@@ -331,7 +330,7 @@ class TopicRegistry:
         self.placement.grow(topic.topic_id, count, assignments=assignments)
         self._agree_on_epochs(topic)
         self._keep_placement(topic.topic_id)
-        self._announce(PartitionsAdded(topic, previous))
+        self._announce(PartitionsAdded(topic))
         return topic
 
     def check_add_partitions(self, name: str, count: int) -> Topic:

@@ -238,10 +238,6 @@ def _overrides() -> Mapping[str, Override | Choice]:
     return {field: hints[field].__metadata__[0] for field in GroupConfig.__struct_fields__}
 
 
-GROUP_CONFIG_NAMES: Final = tuple(override.name for override in _overrides().values())
-"""Every name that a group may override."""
-
-
 def resolve_group_config(overrides: Mapping[str, str], *, config: CoordinatorConfig) -> GroupConfig:
     """Lay *overrides* over *config*.
 

@@ -12,7 +12,7 @@ from kip848_client.testing.coordinator.core.topics_image import TopicsImage
 from kip848_client.wire.schema import Request, Response
 
 GroupMessage: TypeAlias = Request[Response]
-"""A request that a group coordinator answers; `GroupCoordinator.API_KEYS` says which these are."""
+"""A request that a group coordinator answers: one of the ``ROUTES`` of its parts and kinds."""
 
 
 class ApiRequest(msgspec.Struct, frozen=True):
@@ -40,7 +40,7 @@ class TopicsChanged(msgspec.Struct, frozen=True):
 
 
 class ConfigChanged(msgspec.Struct, frozen=True):
-    """The overrides of one group are now these (names of `group_overrides.GROUP_CONFIG_NAMES`); empty means none.
+    """The overrides of one group are now these (names as `GroupConfig.properties` has them); empty means none.
 
     They must have passed `group_overrides.resolve_group_config`; what does not is refused with its ConfigError.
     """
