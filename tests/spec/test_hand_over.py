@@ -216,6 +216,29 @@ def test_r190_it_ends_when_the_coordinator_takes_nothing_in_time() -> None:
     assert not member.member.view().handing_over
 
 
+def test_r190_it_ends_in_the_step_that_ends_the_wait() -> None:
+    """A member that has nothing left would keep the application from closing until something else wakes it."""
+    member = MemberHarness(describes=True)
+    member.become_stable({"t": [0]})
+    member.assign_more({})
+    member.poll()
+    member.step(HandOverRequested(member.now_ms + LIMIT_MS))  # while it revokes, and nobody describes the group
+    waits_until_ms = member.now_ms + int(LIMIT_MS * WAITING_SHARE)
+    member.answer_heartbeat(epoch=2)
+    member.finish_call("revoked", "t-0")
+    member.reconcile()
+    member.answer_heartbeat(epoch=2)
+    assert member.owned == []
+    assert member.member.view().handing_over
+
+    member.advance(waits_until_ms - 1 - member.now_ms)
+    member.clock.advance(1)
+    member.tick()
+
+    assert [effect.reason for effect in member.emitted(HandOverFailed)] == ["time is up"]
+    assert not member.member.view().handing_over
+
+
 def test_r190_removal_and_a_new_subscription_end_it() -> None:
     """Nothing is left to hand over; and an application that changed its mind wants to read."""
     removed, subscribed = unsubscribed(), unsubscribed()

@@ -76,6 +76,9 @@ class ConsumerProtocol(GroupPart):
             self._membership.advance()  # what was due has ended a release
         if hand_over.active and hand_over.releasing:
             hand_over.wake()
+        elif hand_over.active:
+            # A wait that ended above may end all of it, as may what was due: nothing else wakes the member for that.
+            hand_over.advance()
         if assigns:
             self._assignors.advance()
 
