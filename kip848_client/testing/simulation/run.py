@@ -184,7 +184,7 @@ class RunPhases:
         environment = self._environment
         scenario, scheduler = environment.scenario, environment.scheduler
         self.heal()
-        limit_ms = _heal_ms(scenario)
+        limit_ms = _heal_ms(scenario) + self._backlog_ms()
         if not self.wait_for_rest(limit_ms):
             fail("L1", f"no rest within {limit_ms} ms: {environment.picture()}")
         environment.note("at_rest")
@@ -198,6 +198,11 @@ class RunPhases:
         if environment.producers is not None:
             environment.producers.service.ledger.close()
         environment.observers.converged()
+
+    def _backlog_ms(self) -> int:
+        """How long a limit of calls makes one consumer that is left with every record, committed or not, need."""
+        rate = self._environment.scenario.handlers_per_second
+        return 1_000 * sum(self._environment.cluster.topics.end_offsets.values()) // rate if rate else 0
 
     def wait_for_rest(self, limit_ms: int) -> bool:
         """Let time pass until the group rests, *limit_ms* at most."""
