@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -104,7 +105,9 @@ def test_the_errors_alone_do_not_load_librdkafka() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_every_exception_is_on_the_page_about_exceptions() -> None:
+def test_every_exception_is_on_the_page_about_exceptions_and_in_the_tree() -> None:
     """A user meets a name in a traceback and looks it up; one that is missing leaves them with the source."""
     page = (Path(__file__).resolve().parents[2] / "docs/reference/errors.md").read_text(encoding="utf-8")
     assert [error.__name__ for error in CLASSES if f"`{error.__name__}`" not in page and error is not Kip848Error] == []
+    tree = set(re.findall(r"\w+", errors.__doc__ or ""))
+    assert [error.__name__ for error in CLASSES if error.__name__ not in tree] == []

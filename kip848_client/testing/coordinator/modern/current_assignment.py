@@ -78,22 +78,22 @@ def reconcile(
     match current.state:
         case ReconciliationState.STABLE:
             if current.member_epoch != target.epoch:
-                return _next(current, target, owned=owned)
+                return _revoke_then_assign(current, target, owned=owned)
             if subscription_changed:
                 return _unsubscribe(current, target, owned=owned)
             return current
         case ReconciliationState.UNREVOKED_PARTITIONS:
             if not _owns_any(owned, current.pending_revocation):
-                return _next(current, target, owned=owned)
+                return _revoke_then_assign(current, target, owned=owned)
             if subscription_changed:
                 return _unsubscribe(current, target, owned=owned)
             return current
         case ReconciliationState.UNRELEASED_PARTITIONS:
-            return _next(current, target, owned=owned)
+            return _revoke_then_assign(current, target, owned=owned)
         case ReconciliationState.UNKNOWN:
             if owned is None or owned:
                 raise MustRejoinError
-            return _next(current, target, owned=owned)
+            return _revoke_then_assign(current, target, owned=owned)
         case _:
             assert_never(current.state)
 
@@ -103,7 +103,7 @@ def is_subset(owned: Owned[KeyT], assigned: Held[KeyT]) -> bool:
     return all(key in assigned and numbers <= assigned[key].keys() for key, numbers in owned.items())
 
 
-def _next(current: Current[KeyT], target: Target[KeyT], *, owned: Owned[KeyT] | None) -> Current[KeyT]:
+def _revoke_then_assign(current: Current[KeyT], target: Target[KeyT], *, owned: Owned[KeyT] | None) -> Current[KeyT]:
     """If partitions must go and the member may still own them: ask for them back, and keep the member's epoch.
 
     Otherwise move to the target's epoch, with all partitions of the target that are free.
