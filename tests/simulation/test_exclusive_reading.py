@@ -107,7 +107,7 @@ class RunState:
 
     def take_away(self, held: Partitions = frozenset()) -> None:
         """The coordinator counts less as the member's own, in this step."""
-        after = self.seen._replace(assigned=held, held=held)
+        after = self.seen._replace(assigned=held, pending=frozenset(), held=held)
         self.environment.observed_group.members[MEMBER] = after
         self.checker.group_changed([MemberChange(MEMBER, self.seen, after)])
         self.seen = after
@@ -207,6 +207,50 @@ def test_the_excuse_is_for_the_partitions_that_were_given_away_and_for_no_other(
     with pytest.raises(InvariantViolation, match="C1"):
         run_state.take_away()
     assert run_state.checker._excused[MEMBER] == {one}
+
+
+def asked_back(*, by_an_old_heartbeat: bool = True) -> tuple[RunState, Partitions]:
+    """The coordinator asks for one partition back, in the answer to a heartbeat. Returns what the member keeps."""
+    run_state = RunState()
+    one, *others = sorted(run_state.seen.held)
+    if by_an_old_heartbeat:
+        run_state.checker.stale("", run_state.heartbeat())
+    before, kept = run_state.seen, frozenset(others)
+    run_state.seen = before._replace(assigned=kept, pending=frozenset([one]))
+    run_state.environment.observed_group.members[MEMBER] = run_state.seen
+    run_state.checker.group_changed([MemberChange(MEMBER, before, run_state.seen)])
+    run_state.environment.scheduler.steps += 1
+    run_state.checker.view_changed(run_state.consumer)
+    return run_state, kept
+
+
+def test_what_was_asked_back_in_an_answer_that_nobody_hears_is_excused_until_an_assignment_is_heard() -> None:
+    """A copy of a heartbeat is answered to nobody, and the next list was made before the member took this up."""
+    run_state, kept = asked_back()
+    run_state.take_away(kept)
+    run_state.hear(ASSIGNING)
+    run_state.checker.view_changed(run_state.consumer)
+    run_state.read(frozenset())
+    with pytest.raises(InvariantViolation, match="C1"):
+        run_state.read(run_state.consumer.readable | {tip.topic_partition for tip in run_state.consumer.view.assigned})
+
+
+def test_what_was_asked_back_and_heard_is_not_excused() -> None:
+    """By the answer to a heartbeat of its own, or by an assignment that followed."""
+    heard, kept = asked_back(by_an_old_heartbeat=False)
+    with pytest.raises(InvariantViolation, match="C1"):
+        heard.take_away(kept)
+    heard_later, kept = asked_back()
+    heard_later.checker.served("", heard_later.heartbeat(), ASSIGNING)
+    with pytest.raises(InvariantViolation, match="C1"):
+        heard_later.take_away(kept)
+
+
+def test_what_was_not_asked_back_is_not_excused() -> None:
+    """The excuse names partitions."""
+    run_state, _ = asked_back()
+    with pytest.raises(InvariantViolation, match="C1"):
+        run_state.take_away()
 
 
 def test_a_removed_member_reads_until_it_hears_of_it_and_no_longer() -> None:

@@ -44,6 +44,10 @@ class ExclusiveReading(Checker):
     served such a heartbeat, or a classic member's JoinGroup. The excuse ends when the member gets an assignment in the
     answer to a later heartbeat, joins again, or is given the partitions again. The member then revokes them within its
     rebalance timeout, and does not read them again.
+
+    Such a heartbeat may also bring the coordinator to ask for partitions back, in an answer that nobody hears. If the
+    member's next list was made before it took them up, it reads as "given up", and the coordinator does not ask again.
+    These are excused as well, unless an assignment was answered in between.
     """
 
     def __init__(self, run_state: RunState) -> None:
@@ -52,6 +56,8 @@ class ExclusiveReading(Checker):
         """Member -> partitions that it may still read although it no longer owns them."""
         self._given_up: dict[str, dict[IdPartition, _GivingUp]] = {}
         """Member -> the same, from when it knows that they were taken."""
+        self._asked_back: dict[str, Partitions] = {}
+        """Member -> partitions to be given up, of which only the answer to an old heartbeat told."""
         self._stale: tuple[str, int] = ("", -1)
         """The member of which an old heartbeat was served last, and in which step."""
         self._served: defaultdict[str, int] = defaultdict(int)
@@ -85,6 +91,8 @@ class ExclusiveReading(Checker):
         """Count answers of the present coordinator, not of a deposed one."""
         if self._stale != (request.member_id, self._scheduler.steps):
             self._served[request.member_id] += 1
+            if _assigns(response):
+                self._asked_back.pop(request.member_id, None)
 
     @about(ConsumerGroupHeartbeatRequest, JoinGroupRequest)
     def answered(
@@ -118,11 +126,19 @@ class ExclusiveReading(Checker):
         """Compare the members that changed; all members if topics changed."""
         stale = self._stale[0] if self._stale[1] == self._scheduler.steps else None
         for member_id, before, after in changes:
-            if before is not None and (after is None or member_id == stale):
-                taken = before.held - after.held if after is not None else before.held
-                if taken:
-                    self._excused[member_id] = self._excused.get(member_id, _NOTHING) | taken
-                    self._sent_since.pop(member_id, None)
+            if before is None:
+                continue
+            taken = before.held - after.held if after is not None else before.held
+            asked_back = self._asked_back.pop(member_id, _NOTHING)
+            if after is not None and member_id != stale:
+                taken &= asked_back
+            if taken:
+                self._excused[member_id] = self._excused.get(member_id, _NOTHING) | taken
+                self._sent_since.pop(member_id, None)
+            if after is not None and member_id == stale:
+                asked_back |= after.pending - before.pending
+            if after is not None and (left := asked_back & after.pending):
+                self._asked_back[member_id] = left
         if self._observed_group.converted is not None and self._observed_group.converted.classic is not None:
             self._after_upgrade()
         version = self._cluster.topics.image.version
