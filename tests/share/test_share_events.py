@@ -138,6 +138,7 @@ def test_a_deleted_topic_is_named_until_it_is_there_again(
         broker.faults.on("Metadata", close(), times=2)
         broker.topics.delete("mails")
         wait_until(lambda: consumer.health().missing_topics == ("mails",), what="a missing topic")
+        wait_until(lambda: "consumer.topics_missing" in caplog.text, what="a line in the log")
         assert caplog.text.count("consumer.topics_missing") == 1
         broker.topics.create("mails", partitions=1)
         broker.produce("mails", "new")
