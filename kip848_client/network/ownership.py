@@ -27,15 +27,18 @@ def forked_process_error() -> ForkedProcessError:
 class HomeProcess:
     """The process that made this object. Asked wherever the application's code ran: it may have called fork()."""
 
-    __slots__ = ("_process_id",)
+    __slots__ = ("_forks",)
+
+    forks: ClassVar[int] = 0
+    """How often fork() led to this process: counted, because asking the system for its number takes longer."""
 
     def __init__(self) -> None:
-        self._process_id = os.getpid()
+        self._forks = HomeProcess.forks
 
     @property
     def left(self) -> bool:
         """Whether this is a child."""
-        return os.getpid() != self._process_id
+        return HomeProcess.forks != self._forks
 
     def check(self) -> None:
         """Raise if this is a child.
@@ -43,7 +46,7 @@ class HomeProcess:
         Raises:
             ForkedProcessError: it is.
         """
-        if self.left:
+        if HomeProcess.forks != self._forks:
             raise forked_process_error()
 
 
@@ -187,6 +190,7 @@ class ForkGuard:
         """Close the gates, and keep what leaks."""
         import ctypes  # known already
 
+        HomeProcess.forks += 1
         for guard in list(ForkGuard._living):
             guard.gate.owner = FORKED
             for item in guard.leaked:

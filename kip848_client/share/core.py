@@ -48,6 +48,7 @@ COMMIT_TIMEOUT_S: Final = 60.0
 """Default time limit of commit()."""
 
 _FOR_EVER_MS: Final = 2**62
+_RENEW: Final = AcknowledgeType.RENEW
 
 CommitResults: TypeAlias = dict[TopicPartition, Kip848Error | None]
 AcknowledgementCallback: TypeAlias = "Callable[[Mapping[TopicPartition, frozenset[int]], Kip848Error | None], object]"
@@ -186,7 +187,7 @@ class ShareCore:
             reader = self.host.reader
             taken = reader.take(count, now_ms=self.clock.now_ms())
             if self.processor is None:
-                self._returned.update(dict.fromkeys(taken))
+                self._returned |= dict.fromkeys(taken)
             if taken:  # in this step: the other thread would acquire as much once more, for nobody
                 reader.room = 0 if self.processor is None else max(0, reader.room - len(taken))
         return self._open(taken)
@@ -235,12 +236,12 @@ class ShareCore:
         """See `ShareConsumer.acknowledge`."""
         if not isinstance(message, ShareMessage):
             raise ArgumentTypeError(f"acknowledge() takes a record of poll(), got {message!r}")
-        self._acknowledge(message.held, _checked_type(word))
+        self._acknowledge(message.held, word if type(word) is AcknowledgeType else _checked_type(word))
 
     def acknowledge_offset(self, topic: str, partition: int, offset: int, word: AcknowledgeType) -> None:
         """See `ShareConsumer.acknowledge_offset`."""
         with self.host.lock:
-            out = list(self.host.reader.held.out.values())
+            out = list(self.host.reader.held.out)
         for held in out:
             if (held.topic, held.partition[1], held.offset) == (topic, partition, offset):
                 self._acknowledge(held, _checked_type(word))
@@ -260,22 +261,23 @@ class ShareCore:
 
     def has(self, held: AcquiredRecord) -> bool:
         """Whether a record that was handed out is still ours, as far as this member knows."""
-        known = self.host.reader.held.out.get((held.partition, held.offset)) is held
-        return known and held.lock_until_ms > self.clock.now_ms()
+        return held in self.host.reader.held.out and held.lock_until_ms > self.clock.now_ms()
 
     def say(self, held: AcquiredRecord, word: AcknowledgeType) -> bool:
         """Say *word* of a record, if it is still ours."""
-        with self.host.lock:
+        host = self.host
+        reader = host.reader
+        with host.lock:
             if not self.has(held):
                 return False
-            reader = self.host.reader
             # Where something is to be said already, this goes with it: the reader has a reason to wait, and knows when.
-            waits = word is not AcknowledgeType.RENEW and reader.held.says_to(held.node_id)
-            reader.acknowledge(held.partition, held.offset, word)
-            if word is not AcknowledgeType.RENEW:
+            renews = word is _RENEW
+            waits = not renews and reader.held.says_to(held.node_id)
+            reader.acknowledge(held, word)
+            if not renews:
                 self._returned.pop(held, None)
         if not waits:
-            self.host.wake()
+            host.wake()
         return True
 
     def accept_returned(self) -> None:

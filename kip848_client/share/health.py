@@ -48,7 +48,7 @@ def health_of(host: ShareHost, clock: Clock, *, closed: bool, processing: QueueS
     """The health of a share consumer now."""
     with host.lock:
         now_ms = clock.now_ms()
-        taken_ms = [held.taken_ms for held in host.reader.held.out.values()]
+        taken_ms = [held.taken_ms for held in host.reader.held.out]
         live = not (closed or host.fatal is not None or host.ended.is_set() or host.home.left)
         at_ms = host.last_error_ms
         return ShareHealth(
@@ -73,7 +73,7 @@ def figures_of(host: ShareHost, clock: Clock) -> Mapping[str, Figures]:
 
     def oldest_s() -> float:
         with host.lock:
-            taken_ms = min((held.taken_ms for held in host.reader.held.out.values()), default=None)
+            taken_ms = min((held.taken_ms for held in host.reader.held.out), default=None)
             return 0.0 if taken_ms is None else (clock.now_ms() - taken_ms) / 1000
 
     return {

@@ -2,7 +2,7 @@
 
 Each record is in one of three places: *waiting* (acquired, not handed out), *out* (the application has it), or *said*
 (acknowledged, to be sent with the next request to its leader). It leaves when the leader has answered, or its lock has
-ended. A record is known by its partition and offset; acquired again, it is a new one.
+ended. Acquired again, it is a new one.
 
 Does not own: requests (`share_reader`).
 """
@@ -10,7 +10,7 @@ Does not own: requests (`share_reader`).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -18,6 +18,8 @@ import msgspec
 from kip848_client.common.acknowledge_type import AcknowledgeType
 from kip848_client.member.core.assignment import IdPartition
 from kip848_client.wire.record_batch import Record
+
+_RENEW: Final = int(AcknowledgeType.RENEW)
 
 
 class AcquiredRecord(msgspec.Struct, eq=False, gc=False):
@@ -53,7 +55,7 @@ class HeldRecords:
 
     def __init__(self) -> None:
         self._waiting: Final[deque[AcquiredRecord]] = deque()
-        self._out: Final[dict[tuple[IdPartition, int], AcquiredRecord]] = {}
+        self._out: Final[dict[AcquiredRecord, None]] = {}
         self._said: Final[dict[int, dict[IdPartition, dict[int, int]]]] = {}
         """Leader -> partition -> offset -> what is said."""
         self._spoken_of: Final[dict[int, list[AcquiredRecord]]] = {}
@@ -67,7 +69,7 @@ class HeldRecords:
         return len(self._waiting)
 
     @property
-    def out(self) -> Mapping[tuple[IdPartition, int], AcquiredRecord]:
+    def out(self) -> Collection[AcquiredRecord]:
         """Records that the application has."""
         return self._out
 
@@ -86,7 +88,7 @@ class HeldRecords:
         return not self._waiting and not self._out and not self._said
 
     def acquired(self, records: Iterable[AcquiredRecord]) -> list[AcquiredRecord]:
-        """Take records of an answer, whose locks end at the same time.
+        """Take records of one partition in an answer, whose locks end at the same time.
 
         Returns older deliveries of them that the application has: they do not count.
         """
@@ -98,7 +100,11 @@ class HeldRecords:
         self._end_ms = end_ms if self._end_ms is None else min(self._end_ms, end_ms)
         if not self._out:
             return []
-        return [old for held in new if (old := self._out.pop((held.partition, held.offset), None)) is not None]
+        partition, offsets = new[0].partition, {held.record.offset for held in new}
+        older = [old for old in self._out if old.record.offset in offsets and old.partition == partition]
+        for old in older:
+            del self._out[old]
+        return older
 
     def unsay(self, node_id: int, partition: IdPartition, offsets: Iterable[int]) -> dict[int, int]:
         """Take back what is to be said of older deliveries: the leader would take it for the new ones."""
@@ -140,35 +146,30 @@ class HeldRecords:
 
     def take(self, count: int, *, now_ms: int) -> list[AcquiredRecord]:
         """Hand out at most *count* records whose locks hold."""
-        taken: list[AcquiredRecord] = []
-        waiting, out = self._waiting, self._out
-        while waiting and len(taken) < count:
-            held = waiting.popleft()
-            if held.lock_until_ms > now_ms:
-                held.taken_ms = now_ms
-                out[held.partition, held.record.offset] = held
-                taken.append(held)
+        waiting = self._waiting
+        if self._end_ms is not None and now_ms >= self._end_ms:
+            self._keep_waiting(lambda held: held.lock_until_ms > now_ms)
+        taken = [waiting.popleft() for _ in range(min(count, len(waiting)))]
+        for held in taken:
+            held.taken_ms = now_ms
+        self._out.update(dict.fromkeys(taken))
         return taken
 
     def put_back(self, records: Iterable[AcquiredRecord]) -> None:
         """Count these as not handed out."""
         for held in reversed(list(records)):
-            if self._out.pop((held.partition, held.offset), None) is held:
+            if held in self._out:
+                del self._out[held]
                 self._waiting.appendleft(held)
 
-    def say(self, partition: IdPartition, offset: int, word: int) -> AcquiredRecord | None:
-        """Say *word* about a record that is out; None if there is no such record.
-
-        A renewed record stays out.
-        """
-        key = (partition, offset)
-        held = self._out.get(key)
-        if held is None:
-            return None
-        if word != AcknowledgeType.RENEW:
-            del self._out[key]
+    def say(self, held: AcquiredRecord, word: int) -> bool:
+        """Say *word* about a record; False if it is not out. A renewed record stays out."""
+        if held not in self._out:
+            return False
+        if word != _RENEW:
+            del self._out[held]
         self._note(held, word)
-        return held
+        return True
 
     def say_of_all(self, records: Iterable[AcquiredRecord], word: int, *, now_ms: int) -> list[AcquiredRecord]:
         """Say *word*, which ends their being out, about these records. Returns those that are not ours any more."""
@@ -176,20 +177,17 @@ class HeldRecords:
         words: dict[int, int] = {}
         spoken_of: list[AcquiredRecord] = []
         place: tuple[IdPartition, int] | None = None
+        out = self._out
         for held in records:
-            offset = held.record.offset
-            key = (held.partition, offset)
-            known = self._out.pop(key, None)
-            if known is not held or held.lock_until_ms <= now_ms:
-                if known is not None:
-                    self._out[key] = known
+            if held not in out or held.lock_until_ms <= now_ms:
                 late.append(held)
                 continue
+            del out[held]
             if place is None or held.partition is not place[0] or held.node_id != place[1]:
                 place = (held.partition, held.node_id)
                 words = self._words(held.node_id, held.partition)
                 spoken_of = self._spoken_of.setdefault(held.node_id, [])
-            words[offset] = word
+            words[held.record.offset] = word
             spoken_of.append(held)
         return late
 
@@ -205,7 +203,7 @@ class HeldRecords:
 
     def holds_of(self, node_id: int) -> bool:
         """Whether the member has records of a leader, or is to tell it something."""
-        return node_id in self._said or any(held.node_id == node_id for held in (*self._waiting, *self._out.values()))
+        return node_id in self._said or any(held.node_id == node_id for held in (*self._waiting, *self._out))
 
     def take_said(self, node_id: int) -> dict[IdPartition, dict[int, int]]:
         """All that *node_id* is to hear; it counts as told."""
@@ -235,14 +233,11 @@ class HeldRecords:
     def renewed(self, node_id: int, partition: IdPartition, offsets: Iterable[int], *, until_ms: int) -> list[int]:
         """Their locks began anew. Returns those that were given up meanwhile: nobody handles them."""
         words = self._said.get(node_id, {}).get(partition, {})
-        said = {
-            held.offset: held
-            for held in self._spoken_of.get(node_id, ())
-            if held.partition == partition and words.get(held.offset) != AcknowledgeType.RENEW
-        }
+        said = (held for held in self._spoken_of.get(node_id, ()) if words.get(held.offset) != AcknowledgeType.RENEW)
+        ours = {held.offset: held for held in (*said, *self._out) if held.partition == partition}
         given_up: list[int] = []
         for offset in offsets:
-            held = self._out.get((partition, offset)) or said.get(offset)
+            held = ours.get(offset)
             if held is None or held.node_id != node_id:
                 given_up.append(offset)
             else:
@@ -255,10 +250,10 @@ class HeldRecords:
             return []
         # Not in the order of their ends: one leader may answer earlier than another that was asked before it.
         self._keep_waiting(lambda held: held.lock_until_ms > now_ms)
-        lost = [held for held in self._out.values() if held.lock_until_ms <= now_ms]
+        lost = [held for held in self._out if held.lock_until_ms <= now_ms]
         for held in lost:
-            del self._out[held.partition, held.offset]
-        self._end_ms = min((held.lock_until_ms for held in (*self._waiting, *self._out.values())), default=None)
+            del self._out[held]
+        self._end_ms = min((held.lock_until_ms for held in (*self._waiting, *self._out)), default=None)
         return lost
 
     def drop_waiting(self, node_id: int) -> None:
@@ -272,9 +267,9 @@ class HeldRecords:
             return held.node_id == node_id and partition in {None, held.partition}
 
         self._keep_waiting(lambda held: not is_lost(held))
-        lost = [held for held in self._out.values() if is_lost(held)]
+        lost = [held for held in self._out if is_lost(held)]
         for held in lost:
-            del self._out[held.partition, held.offset]
+            del self._out[held]
         return lost
 
     def next_end_ms(self) -> int | None:

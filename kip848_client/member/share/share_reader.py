@@ -234,9 +234,9 @@ class ShareReader:
         """Hand out at most *count* records."""
         return self.held.take(count, now_ms=now_ms)
 
-    def acknowledge(self, partition: IdPartition, offset: int, word: AcknowledgeType) -> bool:
+    def acknowledge(self, held: AcquiredRecord, word: AcknowledgeType) -> bool:
         """Say *word* of a record that was handed out; whether it is still ours as far as this member knows."""
-        return self.held.say(partition, offset, int(word)) is not None
+        return self.held.say(held, int(word))
 
     def commit(self, commit_id: int, *, deadline_ms: int) -> None:
         """Tell with `CommitEnded` when the outcomes of all that was said so far are known.
@@ -606,8 +606,8 @@ class ShareReader:
 
     def _close_sessions(self, deadline_ms: int) -> None:
         self.held.say_of_waiting(int(AcknowledgeType.RELEASE))
-        for partition, offset in list(self.held.out):
-            self.held.say(partition, offset, int(AcknowledgeType.RELEASE))
+        for held in list(self.held.out):
+            self.held.say(held, int(AcknowledgeType.RELEASE))
         self._give_up_idle_fetches()
         busy = {flight.node_id for flight in self._flights.values()}
         for node_id in sorted(self._sessions.keys() | self.held.nodes_with_said):

@@ -327,9 +327,9 @@ class ShareProcess:
         for held in list(self._running):
             if self._has(held) and self.rng.random() < 0.5:
                 self._say(held, AcknowledgeType.ACCEPT)
-        for (partition, offset), held in self.reader.held.out.items():
+        for held in self.reader.held.out:
             if held.lock_until_ms > self.now_ms:
-                self._pending[partition, offset].append(AcknowledgeType.RELEASE)
+                self._pending[held.partition, held.offset].append(AcknowledgeType.RELEASE)
         self._running.clear()
         self._given_up = frozenset(self._asked.values())
         self.reader.close(deadline_ms=self._close_by_ms)
@@ -669,12 +669,12 @@ class ShareProcess:
         self.step()
 
     def _has(self, held: AcquiredRecord) -> bool:
-        return self.reader.held.out.get((held.partition, held.offset)) is held
+        return held in self.reader.held.out
 
     def _say(self, held: AcquiredRecord, word: AcknowledgeType) -> None:
         if word is not AcknowledgeType.RENEW:
             self._pending[held.partition, held.offset].append(word)
-        self.reader.acknowledge(held.partition, held.offset, word)
+        self.reader.acknowledge(held, word)
 
     # --- what must hold
 
