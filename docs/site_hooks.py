@@ -21,7 +21,17 @@ from mkdocs.structure.pages import Page
 from kip848_client import Admin, journal
 from kip848_client.cli import COMMANDS, main
 from kip848_client.common.logs import LogEvent
-from kip848_client.common.telemetry import COORDINATOR_METRICS, GAUGES, METRICS, WORKER_GAUGES, WORKER_METRICS
+from kip848_client.common.telemetry import (
+    COORDINATOR_METRICS,
+    GAUGES,
+    MESSAGING_METRICS,
+    METRICS,
+    PROCESS_GAUGES,
+    PROCESS_METRICS,
+    SHARE_GAUGES,
+    WORKER_GAUGES,
+    WORKER_METRICS,
+)
 from kip848_client.spark.analytics.analytics import TABLES
 from kip848_client.spark.analytics.figure_rows import FIGURE_TABLES
 from kip848_client.testing.broker.apis import load_apis
@@ -273,6 +283,9 @@ def _metrics() -> str:
     """Every metric, and what it tells."""
     parts = {
         "Of a consumer": {**METRICS, **GAUGES},
+        "Of a consumer, with OpenTelemetry's names": MESSAGING_METRICS,
+        "Of process()": {**PROCESS_METRICS, **PROCESS_GAUGES},
+        "Of a share consumer": SHARE_GAUGES,
         "Of a worker": {**WORKER_METRICS, **WORKER_GAUGES},
         "Of the coordinator": COORDINATOR_METRICS,
     }
