@@ -64,8 +64,7 @@ PROGRAMS = {
         "    assert {task.partition for task in runner.active} == set(range(6))\n"
         "    handle(message)\n"
         "try:\n    serve_tasks(conf | {'group.id': 'tasks'})\nexcept KeyboardInterrupt:\n    pass\n"
-        "test_my_assignor()\n"
-        "with EmbeddedBroker() as other:\n    test_a_group_with_an_assignor_of_its_own(other)"
+        "test_my_assignor()"
     ),
     "async.md": Program(
         before=f"seen = []\nasync def handle(message):\n    seen.append(message.value())\n    {STOP}",
