@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import importlib.metadata
+import inspect
 import io
 import os
 import re
@@ -56,7 +57,7 @@ REFERENCE: Final = {
     "journal": ("Event log", ("kip848_client.journal",)),
     "spark": ("Spark", ("kip848_client.spark",)),
 }
-"""Page -> its title, and the public modules that it describes, in the order of the page reference/index.md."""
+"""Page -> its title, and the public modules that it describes."""
 
 
 NOT_SEARCHED: Final = ("changelog", "protocol")
@@ -116,7 +117,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     up = "../" * page.file.src_uri.count("/")
     markdown = re.sub(r"\]\((?:\.\./)+examples/(\w+)\.py\)", rf"]({up}examples/\1.md)", markdown)
     if page.file.src_uri == "reference/index.md":
-        markdown = _with_links(markdown)
+        markdown += _names()
     markdown = re.sub(r"\]\(\.\./kip848_client/(?:common/logs|journal)\.py\)", "](reference/events.md)", markdown)
     markdown = re.sub(r"\]\(\.\./kip848_client/common/telemetry\.py\)", "](reference/metrics.md)", markdown)
     markdown = re.sub(r"\]\((?:\.\./)+README\.md(#[\w-]+)?\)", rf"]({up}index.md\1)", markdown)
@@ -172,16 +173,9 @@ def _readme() -> str:
 
 
 def _public() -> dict[str, list[str]]:
-    """Public module -> its names, as the page reference/index.md lists them."""
-    names: dict[str, list[str]] = {}
-    module = ""
-    for line in (ROOT / "docs/reference/index.md").read_text(encoding="utf-8").splitlines():
-        if heading := re.fullmatch(r"## `([\w.]+)`", line):
-            module = heading[1]
-            names[module] = []
-        elif row := re.match(r"\| (`.+?`) \|", line):
-            names[module] += re.findall(r"`(\w+)`", row[1])
-    return names
+    """Public module -> its names."""
+    modules = (module for _, modules in REFERENCE.values() for module in modules)
+    return {module: list(importlib.import_module(module).__all__) for module in modules}
 
 
 def _home(module: str, name: str) -> str | None:
@@ -192,18 +186,16 @@ def _home(module: str, name: str) -> str | None:
     return f"{home}.{value.__qualname__}" if ours else None
 
 
-def _with_links(markdown: str) -> str:
-    """Let each name in the tables lead to its description."""
-    lines, module = [], ""
-    for line in markdown.splitlines():
-        if heading := re.fullmatch(r"## `([\w.]+)`", line):
-            module = heading[1]
-        elif row := re.match(r"\| (`.+?`) \|", line):
-            homes = {name: _home(module, name) for name in re.findall(r"`(\w+)`", row[1])}
-            linked = ", ".join(f"[`{name}`][{home}]" if home else f"`{name}`" for name, home in homes.items())
-            line = f"| {linked} |{line[row.end() :]}"
-        lines.append(line)
-    return "\n".join(lines)
+def _names() -> str:
+    """A table of the names of each public module, with the first line of what each says about itself."""
+    lines = []
+    for module, names in _public().items():
+        lines += ["", f"## `{module}`", "", "| name | is |", "| --- | --- |"]
+        for name in names:
+            home = _home(module, name)
+            about = (inspect.getdoc(getattr(importlib.import_module(module), name)) or "") if home else ""
+            lines.append(f"| {f'[`{name}`][{home}]' if home else f'`{name}`'} | {_cell(about.partition(chr(10))[0])} |")
+    return "\n".join([*lines, ""])
 
 
 def _reference(title: str, modules: tuple[str, ...], described: set[str]) -> str:

@@ -16,25 +16,44 @@ session timeout take microseconds. Where is what:
 Source: KIP-848 "Test Plan", which names discrete-event simulation as its primary method.
 """
 
-from kip848_client.common.model import NamedPartition as NamedPartition
-from kip848_client.common.model import TopicIdPartition as TopicIdPartition
-from kip848_client.testing.simulation.actors.simulated_consumer import SimulatedConsumer as SimulatedConsumer
-from kip848_client.testing.simulation.actors.simulated_consumer import UserCode as UserCode
-from kip848_client.testing.simulation.observer import Checker as Checker
-from kip848_client.testing.simulation.observer import Observer as Observer
-from kip848_client.testing.simulation.observer import RunState as RunState
-from kip848_client.testing.simulation.observer import Watch as Watch
-from kip848_client.testing.simulation.observer import about as about
-from kip848_client.testing.simulation.run import Report as Report
-from kip848_client.testing.simulation.run import run as run
-from kip848_client.testing.simulation.virtual.client_process import ClientProcess as ClientProcess
-from kip848_client.testing.simulation.virtual.scenario import BRIEF as BRIEF
-from kip848_client.testing.simulation.virtual.scenario import CHURN as CHURN
-from kip848_client.testing.simulation.virtual.scenario import MIXED as MIXED
-from kip848_client.testing.simulation.virtual.scenario import SCENARIOS as SCENARIOS
-from kip848_client.testing.simulation.virtual.scenario import Behaviour as Behaviour
-from kip848_client.testing.simulation.virtual.scenario import NetworkFaults as NetworkFaults
-from kip848_client.testing.simulation.virtual.scenario import Scenario as Scenario
-from kip848_client.testing.simulation.virtual.scenario import scenario_of as scenario_of
-from kip848_client.testing.simulation.virtual.violation import InvariantViolation as InvariantViolation
-from kip848_client.testing.simulation.virtual.violation import fail as fail
+from kip848_client.common.model import NamedPartition, TopicIdPartition
+from kip848_client.testing.simulation.actors.simulated_consumer import SimulatedConsumer, UserCode
+from kip848_client.testing.simulation.observer import Checker, Observer, RunState, Watch, about
+from kip848_client.testing.simulation.run import Report, run
+from kip848_client.testing.simulation.virtual.client_process import ClientProcess
+from kip848_client.testing.simulation.virtual.scenario import (
+    BRIEF,
+    CHURN,
+    MIXED,
+    SCENARIOS,
+    Behaviour,
+    NetworkFaults,
+    Scenario,
+    scenario_of,
+)
+from kip848_client.testing.simulation.virtual.violation import InvariantViolation, fail
+
+__all__ = [
+    "BRIEF",
+    "Behaviour",
+    "CHURN",
+    "Checker",
+    "ClientProcess",
+    "InvariantViolation",
+    "MIXED",
+    "NamedPartition",
+    "NetworkFaults",
+    "Observer",
+    "Report",
+    "RunState",
+    "SCENARIOS",
+    "Scenario",
+    "SimulatedConsumer",
+    "TopicIdPartition",
+    "UserCode",
+    "Watch",
+    "about",
+    "fail",
+    "run",
+    "scenario_of",
+]
