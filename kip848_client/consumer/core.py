@@ -260,30 +260,14 @@ class ConsumerCore(Generic[K_co, V_co]):
         fetcher = self.fetcher
         if not fetcher.smooth:  # another thread was faster with the lock
             return []
-        fetcher.on_the_way = True
-        began_s = time.monotonic() if self.meter.metrics.measuring else 0.0
-        fetcher.inside += 1
-        try:
-            batch: list[Any] = fetcher.plane.consume(count, 0)
-        finally:
-            fetcher.inside -= 1
-            if fetcher.close_due:
-                fetcher.close_plane()
-        fetcher.emptied += len(batch) < count
+        batch = fetcher.read_at_hand(count)
         if batch:
-            fetcher.reads += 1
-            fetcher.returned += len(batch)
-            if began_s:
-                self.meter.took(batch, time.monotonic() - began_s)
-            # map and any stay in C: 25 ns a record, where a loop costs 60.
-            if self.manager.mark is mark and not any(map(Message.error, batch)):
-                if len(batch) == count or any(type(limit_s) in {int, float} and limit_s == 0 for limit_s in wait_s):
-                    self._presence.calls += 1
-                    self.in_hand = tuple(batch)  # a copy: the application may take records out of its list
-                    return batch
-                self.ready.extend(batch)
-            else:
-                self.ready.extend(fetcher.without_errors(batch))
+            enough = len(batch) == count or any(type(limit_s) in {int, float} and limit_s == 0 for limit_s in wait_s)
+            if enough and self.manager.mark is mark and not fetcher.eventful:
+                self._presence.calls += 1
+                self.in_hand = tuple(batch)  # a copy: the application may take records out of its list
+                return batch
+            self.ready.extend(batch)
         fetcher.on_the_way = False
         return []
 

@@ -219,6 +219,25 @@ def test_a_reader_that_waits_does_not_ask_for_its_positions(
     assert fetcher.positions() == {P0: OffsetAndMetadata(11), P1: OffsetAndMetadata(20)}
 
 
+def test_what_is_at_hand_is_handed_out_at_once_and_all_else_is_looked_at_in_between(
+    plane: FakePlane, fetcher: Fetcher
+) -> None:
+    """Looking at it each time took a fifth of a batch's time."""
+    smooth = 0
+    for offset in range(10, 30):
+        plane.deliver("orders", 0, offset)
+        if fetcher.smooth:
+            smooth += 1
+            assert len(fetcher.read_at_hand(1)) == 1
+            fetcher.on_the_way = False
+        else:
+            _read(fetcher, 1)
+            fetcher.ready.clear()
+
+    assert smooth in range(16, 20)
+    assert fetcher.positions()[P0] == OffsetAndMetadata(30)
+
+
 def test_a_wait_of_less_than_a_millisecond_is_a_wait(
     plane: FakePlane, fetcher: Fetcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:

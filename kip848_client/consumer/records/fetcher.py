@@ -72,7 +72,8 @@ _LOOK_ALWAYS_MAX: Final = 8
 """Up to this many partitions, positions are noted before every read: nothing is repeated after Ctrl-C."""
 
 _LOOK_READS_MIN: Final = 8
-"""With more partitions, after this many reads and one more for each partition: Ctrl-C may repeat that much."""
+"""With more partitions, after this many reads and one more for each partition: Ctrl-C may repeat that much. As often
+does a consume() that finds its records at hand look at all else, too."""
 
 _LOOK_S_PER_PARTITION: Final = 0.000_1
 """How often, at most, a reader does it that is about to wait for records; that takes 4 us for each of 1,000."""
@@ -171,6 +172,8 @@ class Fetcher:
         self._looked_s = 0.0
         self.reads: int = 0
         """How often records came from librdkafka or `_stash` since then; at 0 `_safe` is true now."""
+        self._at_hand_reads = 0
+        """How often `read_at_hand` was called since the last `read`."""
         self.returned: int = 0
         """How many records came from librdkafka."""
         self.emptied: int = 0
@@ -572,6 +575,15 @@ class Fetcher:
 
         Errors that librdkafka delivers in place of records are kept for `take_error` and `first_lost`; see `eventful`.
         """
+        self._at_hand_reads = 0
+        return self._read_inside(count, timeout_s, filling=filling)
+
+    def read_at_hand(self, count: int) -> list[Any]:
+        """The same for what is at hand, while the fetcher is `smooth`."""
+        self._at_hand_reads += 1
+        return self._read_inside(count, 0, filling=False)
+
+    def _read_inside(self, count: int, timeout_s: float, *, filling: bool) -> list[Any]:
         self.inside += 1
         try:
             return self._read(count, timeout_s, filling=filling)
@@ -695,10 +707,10 @@ class Fetcher:
 
     @property
     def smooth(self) -> bool:
-        """Whether consume() may ask librdkafka itself, and hand out what comes."""
-        if self._untidy or self.bytes_max is not None:
+        """Whether consume() may hand out what is at hand without a look at all else."""
+        if self._untidy or self.bytes_max is not None or self.on_the_way or self.eventful or not self.undisturbed:
             return False
-        return self.undisturbed and not self.on_the_way and self.reads < self._reads_max
+        return self._at_hand_reads < _LOOK_READS_MIN + len(self._starts)
 
     @property
     def _reads_max(self) -> int:
