@@ -20,11 +20,12 @@ from typing import Final
 import msgspec
 
 from kip848_client.common.model import NamedPartition, OffsetAndMetadata
+from kip848_client.member.processing.buffer import Buffer
 from kip848_client.member.processing.limits import Limits, Pacing
 from kip848_client.member.processing.marks import Ranges, body_bytes, decode_marks, encode_marks
 from kip848_client.member.processing.metadata_limit import MetadataLimit
 from kip848_client.member.processing.outbox import Outbox, Slice, cover
-from kip848_client.member.processing.progress import PartitionProgress
+from kip848_client.member.processing.partition import AssignedPartition, Lane
 from kip848_client.member.processing.work import (
     Cancel,
     Effect,
@@ -81,116 +82,17 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits | None = None
 
 
-class _Lane:
-    """Records that are handled one after the other."""
-
-    __slots__ = ("batch", "busy", "key", "queued", "singles", "waiting")
-
-    def __init__(self, key: object) -> None:
-        self.key = key
-        self.waiting: deque[Item] = deque()
-        self.busy = False
-        """A call runs, waits to be tried again, or its dead letter is not acknowledged."""
-        self.queued = False
-        """It stands in the partition's heap of lanes that may start, or waits for its batch."""
-        self.singles = 0
-        """How many records at the front of `waiting` are handled one by one, because their batch failed."""
-        self.batch = -1
-        """Which entry of `Processing._batches` or `Processing._keys` is its own."""
-
-    @property
-    def startable(self) -> bool:
-        """Whether it has records, and none of them is under way."""
-        return not self.busy and len(self.waiting) > 0
-
-
-class _Partition:
-    """One assigned partition."""
-
-    def __init__(
-        self, name: NamedPartition, offset: int, done: Ranges, *, generation: int, level: deque[_Partition]
-    ) -> None:
-        self.name: Final = name
-        self.level = level
-        """The partitions of the same priority that have something to start."""
-        self.began = offset
-        """Where it began: the committed offset, else the first delivered record."""
-        self.progress: Final = PartitionProgress(offset, done)
-        self.marks_end = done[-1][1] if done else 0
-        """One after the last offset that is or may soon be in its marks."""
-        self.generation: Final = generation
-        self.lanes: Final[dict[object, _Lane]] = {}
-        self.startable: Final[list[tuple[int, int, _Lane]]] = []
-        """Heap of (offset, tie-breaker, lane)."""
-        self.turn = False
-        """It stands in the round-robin of its level."""
-        self.in_hand: Final[dict[int, Item]] = {}
-        """Records by their numbers."""
-        self.held_bytes = 0
-        self.busy: Final[set[int]] = set()
-        """Ids of its works that are not decided."""
-        self.begun = 0
-        """Records of these works."""
-        self.draining = False
-        self.committed: tuple[int, str] | None = None
-        self.committing: tuple[int, str] | None = None
-
-    def fits(self, first: int, last: int, count: int, room: int) -> bool:
-        """Whether *room* bytes hold the marks in whichever order begun calls end, if one of *count* records begins.
-
-        Args:
-            first, last: its offsets.
-        """
-        low = self.progress.low_mark
-        span = max(self.marks_end, last + 1) - low
-        if span <= room * 8 or first <= low:
-            return True
-        # Each record that is begun adds a run at most, which is two numbers. 7 bits of a number fit into a byte, and
-        # few numbers can be large, as together they are the span.
-        numbers = 2 * (self.progress.runs + self.begun + count)
-        size = numbers
-        while span := span >> 7:
-            size += min(numbers, span)
-        return size <= room
-
-    def deliver(self, offset: int) -> int | None:
-        """See `PartitionProgress.deliver`."""
-        if self.progress.goes_back(offset):
-            self.began, self.committed, self.marks_end = offset, None, 0
-        elif self.began < 0:
-            self.began = offset
-        return self.progress.deliver(offset)
-
-    @property
-    def held(self) -> int:
-        """How many records are in hand."""
-        return len(self.in_hand)
-
-    @property
-    def waits(self) -> bool:
-        """Whether most of its records wait for earlier ones."""
-        return self.begun * 2 < len(self.in_hand)
-
-    @property
-    def first(self) -> Item | None:
-        """The first record in hand, and mostly the first one that is not done."""
-        first = self.in_hand.get(self.progress.low_number)
-        if first is None and self.in_hand:  # a revocation has let that one go
-            return next(iter(list(self.in_hand.values())), None)
-        return first
-
-
 class Processing:
     """See the module. Every method that takes *now_ms* may add effects, which `take_effects` returns."""
 
     def __init__(self, bounds: Bounds) -> None:
         self._bounds = bounds
-        self._partitions: Final[dict[NamedPartition, _Partition]] = {}
+        self._partitions: Final[dict[NamedPartition, AssignedPartition]] = {}
         self._unknown: set[NamedPartition] = set()
         self._pacing = None if bounds.limits is None else Pacing(bounds.limits)
-        self._levels: dict[int, deque[_Partition]] = {0: deque()}
+        self._levels: dict[int, deque[AssignedPartition]] = {0: deque()}
         """Partitions that have something to start, by priority."""
-        self._turns: Collection[deque[_Partition]] = tuple(self._levels.values())
+        self._turns: Collection[deque[AssignedPartition]] = tuple(self._levels.values())
         """In each they take turns; the highest priority comes first."""
         self._paced_ms: int | None = None
         """When a limit lets start what it holds up now."""
@@ -220,16 +122,15 @@ class Processing:
         """Running calls, by id() of their work: when they have taken too long."""
         self._graces: Final[OrderedDict[int, tuple[int, Work]]] = OrderedDict()
         """Calls that have taken too long and were cancelled: when they are abandoned."""
-        self._batches: Final[list[tuple[int, int, _Partition, _Lane]]] = []
-        self._keys: Final[dict[tuple[str, object], deque[tuple[int, _Partition, _Lane]]]] = {}
+        self._batches: Final[list[tuple[int, int, AssignedPartition, Lane]]] = []
+        self._keys: Final[dict[tuple[str, object], deque[tuple[int, AssignedPartition, Lane]]]] = {}
         """Topic and key -> lanes that wait for the key's limit."""
         self._key_turns: Final[list[tuple[int, int, tuple[str, object]]]] = []
         """When the next ones of a key may go on. All at once would wait again, but for the first of them."""
         self._ties: Final = itertools.count()
         self._generations: Final = itertools.count(1)
         self._effects: list[Effect] = []
-        self._held = 0
-        self._held_bytes = 0
+        self._buffer: Final = Buffer(bounds.buffer, bounds.buffer_bytes)
         self.metadata_limit: Final = MetadataLimit(bounds.metadata_bytes, known=bounds.metadata_known)
         self._marks_room = 0
         """Bytes of marks that a commit holds."""
@@ -242,8 +143,6 @@ class Processing:
         """Records."""
         self._startable_lanes = 0
         """Lanes with records of which none is under way."""
-        self._full = self._full_bytes = False
-        self._paused: Final[set[NamedPartition]] = set()
         self.outbox: Final = None if bounds.slice_records is None else Outbox(bounds.slice_records, bounds.slice_ms)
         self.stopping: bool = False
         """Nothing starts any more."""
@@ -270,13 +169,15 @@ class Processing:
             offset: its committed offset; -1 without one.
             done: what the commit says is done beyond.
         """
-        partition = _Partition(name, offset, done, generation=next(self._generations), level=self._level_of(name))
+        partition = AssignedPartition(
+            name, offset, done, generation=next(self._generations), level=self._level_of(name)
+        )
         self._partitions[name] = partition
         if offset >= 0:
             partition.committed = (offset, self._marks(partition))
         else:
             self._unknown.add(name)
-        self._paused.discard(name)
+        self._buffer.paused.discard(name)
 
     @property
     def without_position(self) -> Collection[NamedPartition]:
@@ -360,7 +261,7 @@ class Processing:
             self.outbox.forget(names)
         for name in names:
             partition = self._partitions.pop(name, None)
-            self._paused.discard(name)
+            self._buffer.paused.discard(name)
             for key in tuple(partition.busy) if partition is not None else ():
                 assert partition is not None
                 work = self._works[key]
@@ -398,7 +299,7 @@ class Processing:
             key = item if item.lane is None else item.lane
             lane = partition.lanes.get(key)
             if lane is None:
-                lane = partition.lanes[key] = _Lane(key)
+                lane = partition.lanes[key] = Lane(key)
             self._startable_lanes += not lane.busy and not lane.waiting
             lane.waiting.append(item)
             if not lane.busy and (not lane.queued or len(lane.waiting) == batch > 1):
@@ -415,7 +316,7 @@ class Processing:
             return
         item.number, item.taken_ms = number, now_ms
         self._take(partition, item)
-        lane = _Lane(item)
+        lane = Lane(item)
         lane.busy = True
         work = Work([item], item.partition, partition.generation, lane=lane, state="ended", first_started_ms=now_ms)
         self._works[id(work)] = work
@@ -424,13 +325,13 @@ class Processing:
         self._waiting_dead_letter += 1
         self._effects.append(Failed(work, error))
 
-    def _take(self, partition: _Partition, item: Item) -> None:
+    def _take(self, partition: AssignedPartition, item: Item) -> None:
         partition.in_hand[item.number] = item
         partition.held_bytes += item.size
-        self._held += 1
-        self._held_bytes += item.size
+        self._buffer.held += 1
+        self._buffer.held_bytes += item.size
 
-    def _queue(self, partition: _Partition, lane: _Lane, now_ms: int) -> None:
+    def _queue(self, partition: AssignedPartition, lane: Lane, now_ms: int) -> None:
         """A lane that is not busy has records: let it start, now or when its batch is due."""
         first = lane.waiting[0]
         lane.queued = True
@@ -515,6 +416,7 @@ class Processing:
     def change(self, bounds: Bounds, now_ms: int) -> None:
         """Other bounds hold from now on. What runs goes on."""
         self._bounds = bounds
+        self._buffer.records_max, self._buffer.bytes_max = bounds.buffer, bounds.buffer_bytes
         if bounds.limits is not None or self._pacing is not None:
             limits = bounds.limits or Limits()
             if self._pacing is None:
@@ -539,7 +441,7 @@ class Processing:
         self._look_if_stuck(now_ms)
         self._start(now_ms)
 
-    def _level_of(self, name: NamedPartition) -> deque[_Partition]:
+    def _level_of(self, name: NamedPartition) -> deque[AssignedPartition]:
         priority = 0 if self._pacing is None else self._pacing.priority(name)
         level = self._levels.get(priority)
         if level is None:
@@ -555,7 +457,7 @@ class Processing:
         self._paced_ms, self._stands = due_ms, True
         return True
 
-    def _may(self, pacing: Pacing, partition: _Partition, now_ms: int) -> bool:
+    def _may(self, pacing: Pacing, partition: AssignedPartition, now_ms: int) -> bool:
         """Whether a call of the partition's topic may begin now."""
         topic = partition.name.topic
         if pacing.is_full(topic):
@@ -565,7 +467,7 @@ class Processing:
             self._paced_ms = due_ms if self._paced_ms is None else min(self._paced_ms, due_ms)
         return due_ms <= now_ms
 
-    def _set_aside(self, pacing: Pacing, partition: _Partition, lane: _Lane, now_ms: int) -> bool:
+    def _set_aside(self, pacing: Pacing, partition: AssignedPartition, lane: Lane, now_ms: int) -> bool:
         """Whether a lane has to wait, because its next record's key has a limit; then it is queued again later."""
         key = partition.name.topic, lane.waiting[0].key
         due_ms = pacing.due_ms_of_key(*key)
@@ -589,7 +491,7 @@ class Processing:
         else:
             del self._keys[key]
 
-    def _queue_again(self, tie: int, partition: _Partition, lane: _Lane, now_ms: int) -> bool:
+    def _queue_again(self, tie: int, partition: AssignedPartition, lane: Lane, now_ms: int) -> bool:
         """Queue a lane that has waited; False if it does not wait any more."""
         waits = lane.batch == tie and len(lane.waiting) > 0 and self._partitions.get(partition.name) is partition
         if waits:
@@ -649,7 +551,7 @@ class Processing:
         self._renewing = True
         self._effects.append(Renew())
 
-    def _fits(self, partition: _Partition, lane: _Lane) -> bool:
+    def _fits(self, partition: AssignedPartition, lane: Lane) -> bool:
         """Whether the marks have room for what the next call of a lane would be."""
         waiting = lane.waiting
         if lane.busy or not waiting:
@@ -793,7 +695,7 @@ class Processing:
         if partition.draining or self.stopping:
             self._drop(partition, work, now_ms)  # the next owner begins with it
             return
-        lane: _Lane = work.lane
+        lane: Lane = work.lane
         lane.waiting.extendleft(reversed(work.items))
         lane.singles += len(work.items)
         lane.busy = False
@@ -859,7 +761,7 @@ class Processing:
             self.outbox.add(work, now_ms)
         self._drop(partition, work, now_ms)
 
-    def _drop(self, partition: _Partition, work: Work, now_ms: int) -> None:
+    def _drop(self, partition: AssignedPartition, work: Work, now_ms: int) -> None:
         """A work is over, done or not: its lane goes on."""
         if work.state == "waiting":
             self._waiting_retry -= len(work.items)
@@ -867,7 +769,7 @@ class Processing:
         partition.busy.discard(id(work))
         partition.begun -= len(work.items)
         self._release(partition, work.items)
-        lane: _Lane = work.lane
+        lane: Lane = work.lane
         lane.busy = False
         if lane.waiting:
             self._startable_lanes += 1
@@ -875,13 +777,13 @@ class Processing:
         elif partition.lanes.get(lane.key) is lane:
             del partition.lanes[lane.key]
 
-    def _release(self, partition: _Partition, items: Sequence[Item]) -> None:
+    def _release(self, partition: AssignedPartition, items: Sequence[Item]) -> None:
         for item in items:
             del partition.in_hand[item.number]
         size = sum([item.size for item in items])
         partition.held_bytes -= size
-        self._held -= len(items)
-        self._held_bytes -= size
+        self._buffer.held -= len(items)
+        self._buffer.held_bytes -= size
 
     # --- time
 
@@ -970,50 +872,9 @@ class Processing:
     # --- back-pressure
 
     def pauses(self) -> tuple[set[NamedPartition], set[NamedPartition]]:
-        """Partitions to pause and to resume now; they count as paused and resumed from this call on.
-
-        A full buffer alone pauses nothing: while all slots are taken, nothing is read (`may_read`), and librdkafka
-        would drop what it has fetched of a paused partition. If slots are free and nothing can start, records wait for
-        earlier ones: the partitions that fill the buffer are paused, so that the others are read. The bytes are a hard
-        limit, so that of these a partition may take no more than it leaves to others.
-        """
-        bounds, count = self._bounds, max(1, len(self._partitions))
-        share, share_bytes = self._share, max(1, bounds.buffer_bytes // count)
-        most_bytes = max(share_bytes, bounds.buffer_bytes - self._held_bytes)
-        crowded = self._is_full()
-        lower, crowding, thin = self._lower()
-        pause, resume = set(), set()
-        for name, partition in self._partitions.items():
-            if name in self._paused:
-                if partition in lower:
-                    fits = thin
-                else:
-                    fits = partition.held * 2 <= share and partition.held_bytes * 2 <= most_bytes
-                if fits:
-                    resume.add(name)
-            elif (partition in lower and crowding) or (
-                self._starved
-                and ((crowded and partition.held >= share) or (partition.waits and partition.held_bytes > most_bytes))
-            ):
-                pause.add(name)
-        if len(self._paused) + len(pause) - len(resume) >= len(self._partitions):
-            pause = set()  # nothing would be read anyway
-        self._paused.update(pause)
-        self._paused.difference_update(resume)
-        return pause, resume
-
-    def _lower(self) -> tuple[Collection[_Partition], bool, bool]:
-        """Partitions that others come before; whether they fill half of the buffer; whether less than a quarter."""
-        pacing, partitions = self._pacing, self._partitions
-        if pacing is None or len(self._levels) == 1 or not partitions:
-            return (), False, False
-        best = max(map(pacing.priority, partitions))
-        lower = {partition for name, partition in partitions.items() if pacing.priority(name) < best}
-        held = max(
-            sum(partition.held for partition in lower) / self._bounds.buffer,
-            sum(partition.held_bytes for partition in lower) / self._bounds.buffer_bytes,
-        )
-        return lower, held >= 0.5, held < 0.25
+        """Partitions to pause and to resume now; they count as paused and resumed from this call on."""
+        priority = None if self._pacing is None or len(self._levels) == 1 else self._pacing.priority
+        return self._buffer.pauses(self._partitions, starved=self._starved, priority=priority)
 
     @property
     def _starved(self) -> bool:
@@ -1021,48 +882,29 @@ class Processing:
         return self._occupied < self._bounds.concurrency and not self._stands
 
     @property
-    def _share(self) -> int:
-        return max(1, self._bounds.buffer // max(1, len(self._partitions)))
-
-    def _is_full(self) -> bool:
-        """Whether there are so many records in hand that only partitions with few may add to them."""
-        buffer = self._bounds.buffer
-        self._full = self._held * 4 > buffer * 3 if self._full else self._held >= buffer
-        return self._full
-
-    @property
     def may_read(self) -> bool:
-        """Whether records should be read: there is room; or slots are free, and only partitions that have not had their
-        share are not paused.
-        """
-        self._full_bytes = self._held_bytes * 4 > self._bounds.buffer_bytes * (3 if self._full_bytes else 4) - 1
-        if self._full_bytes:
-            return False
-        if not self._is_full():
-            return True
-        share, paused = self._share, self._paused
-        held = [each.held for name, each in self._partitions.items() if name not in paused]
-        return self._starved and bool(held) and max(held) < share
+        """Whether records should be read now."""
+        return self._buffer.may_read(self._partitions, starved=self._starved)
 
     @property
     def room(self) -> int:
         """How many more records fit."""
-        return self._bounds.buffer - self._held
+        return self._buffer.room
 
     @property
     def room_bytes(self) -> int:
         """How many bytes of records may be read; what comes last may be more."""
-        return max(1, self._bounds.buffer_bytes - self._held_bytes)
+        return self._buffer.room_bytes
 
     @property
     def empty(self) -> bool:
         """Whether no record is in hand."""
-        return not self._held
+        return not self._buffer.held
 
     @property
     def paused(self) -> frozenset[NamedPartition]:
         """Partitions that `pauses` has paused."""
-        return frozenset(self._paused)
+        return frozenset(self._buffer.paused)
 
     # --- commits
 
@@ -1097,7 +939,7 @@ class Processing:
             offsets[name] = OffsetAndMetadata(low, metadata=marks)
         return offsets
 
-    def _marks(self, partition: _Partition) -> str:
+    def _marks(self, partition: AssignedPartition) -> str:
         progress = partition.progress
         return encode_marks(progress.low_mark, progress.done_beyond, bytes_max=self.metadata_limit.sure)[0]
 
@@ -1223,7 +1065,8 @@ class Processing:
 
         Without the GIL ``list()`` of a dict's values is one step; ``tuple()`` is not.
         """
-        waiting = self._held - self._running - self._waiting_retry - self._waiting_dead_letter - self._waiting_output
+        waiting = self._buffer.held - self._running
+        waiting -= self._waiting_retry + self._waiting_dead_letter + self._waiting_output
         oldest = min(self.first_in_hand(), key=lambda item: item.taken_ms, default=None)
         return ProcessingStatus(
             running=self._running,
@@ -1232,7 +1075,7 @@ class Processing:
             waiting_retry=self._waiting_retry,
             waiting_dead_letter=self._waiting_dead_letter,
             waiting_output=self._waiting_output,
-            paused=len(self._paused),
+            paused=len(self._buffer.paused),
             oldest=None if oldest is None else (*oldest.partition, oldest.offset),
             oldest_s=0.0 if oldest is None else (now_ms - oldest.taken_ms) / 1000,
             done=self.done_total,
