@@ -97,6 +97,36 @@ class StartUp(NamedTuple):
         topics = kept.topics
         racks = {node.node_id: node.rack for node in nodes if node.rack}
         images = TopicImages(topics, clock=self.clock, node_racks=racks)
+        state = self._state(kept, nodes, images, thread)
+        for number, placed in enumerate(topics.placement.of(GROUP_OFFSETS)):
+            kept.offsets_topic.lead(number, epoch=placed.epoch)
+        stop_following = self.follow_topics(topics)
+        stop_writing = topics.subscribe(self.events.topic_changed)
+        self._create_topics(topics)
+        state.groups.load()
+        state.transactions.load()
+        state.shares.load()
+        abort_orphans(topics, state.transactions, now_ms=self.clock.wall_ms())
+        dispatcher = self.new_dispatcher(state)
+        make_server = self._server_maker(dispatcher, state)
+        await nodes.start(make_server)
+        fail_over = FailOver(
+            self.config,
+            state=state,
+            make_server=make_server,
+            on_event=lambda event, node_id: self.events.write(event, {"node_id": node_id}),
+        )
+        stop_publishing = _publish_metrics(thread, state)
+
+        def stop_listening() -> None:
+            for stop in (stop_following, stop_writing, stop_publishing, images.close):
+                stop()
+
+        return Started(state, fail_over, dispatcher.close, stop_listening)
+
+    def _state(self, kept: Kept, nodes: Nodes, images: TopicImages, thread: LoopThread) -> BrokerState:
+        """Everything that the APIs' handlers find, from what was kept."""
+        topics = kept.topics
         dead_letter_topics = DeadLetterTopics(
             topics,
             clock=self.clock,
@@ -137,7 +167,7 @@ class StartUp(NamedTuple):
             retention_interval_ms=self.config.retention_check_interval_ms,
             compaction_interval_ms=self.config.cleaner_backoff_ms,
         )
-        state = BrokerState(
+        return BrokerState(
             nodes=nodes,
             cluster_id=kept.cluster_id,
             clock=self.clock,
@@ -172,33 +202,6 @@ class StartUp(NamedTuple):
             throttling=Throttling(kept.quotas, self.config, clock=self.clock, loop=thread.loop),
             access=access,
         )
-        for number, placed in enumerate(topics.placement.of(GROUP_OFFSETS)):
-            kept.offsets_topic.lead(number, epoch=placed.epoch)
-        stop_following = self.follow_topics(topics)
-        stop_writing = topics.subscribe(self.events.topic_changed)
-        self._create_topics(topics)
-        groups.load()
-        transactions.load()
-        shares.load()
-        abort_orphans(topics, transactions, now_ms=self.clock.wall_ms())
-        dispatcher = self.new_dispatcher(state)
-        make_server = self._server_maker(dispatcher, state)
-        await nodes.start(make_server)
-        fail_over = FailOver(
-            self.config,
-            state=state,
-            groups=groups,
-            transactions=transactions,
-            make_server=make_server,
-            on_event=lambda event, node_id: self.events.write(event, {"node_id": node_id}),
-        )
-        stop_publishing = _publish_metrics(thread, state)
-
-        def stop_listening() -> None:
-            for stop in (stop_following, stop_writing, stop_publishing, images.close):
-                stop()
-
-        return Started(state, fail_over, dispatcher.close, stop_listening)
 
     def _access(self, kept: Kept) -> Access:
         return Access(

@@ -19,8 +19,6 @@ from kip848_client.common.logs import BROKER_LOGGER, LogEvent, log_event
 from kip848_client.errors import DataDirError, IllegalStateError
 from kip848_client.testing.broker.cluster.nodes import Node, Nodes, NodeSnapshot
 from kip848_client.testing.broker.config import BrokerConfig
-from kip848_client.testing.broker.coordinators.group_shards import GroupShards
-from kip848_client.testing.broker.coordinators.transaction_shards import TransactionShards
 from kip848_client.testing.broker.metadata.placement import (
     GROUP_OFFSETS,
     NO_LEADER,
@@ -49,8 +47,6 @@ class FailOver:
         config: BrokerConfig,
         *,
         state: BrokerState,
-        groups: GroupShards,
-        transactions: TransactionShards,
         make_server: Callable[[int], Server],
         on_event: Callable[[str, int], None],
     ) -> None:
@@ -58,8 +54,8 @@ class FailOver:
         self._state: Final = state
         self._nodes: Final[Nodes] = state.nodes
         self._placement: Final = state.placement
-        self._groups: Final = groups
-        self._transactions: Final = transactions
+        self._groups: Final = state.groups
+        self._transactions: Final = state.transactions
         self._make_server: Final = make_server
         self._on_event: Final = on_event
         self._delayed: Final[list[tuple[int, int, Callable[[], None]]]] = []
