@@ -108,8 +108,13 @@ class CoordinatorManager:
         timeout_ms: int,
         max_version: int | None,
         on_end: Callable[[Answer], None],
+        urgent: bool = False,
     ) -> bool:
         """As `send`, if it can be sent at once. The callback for the answer must call `answered`.
+
+        Args:
+            urgent: the member leaves: a request of `send_round` that waits for its connection would join it again, and
+                is not sent.
 
         Returns:
             False if it has to be sent by `send`: there is a pause, or no connection.
@@ -118,6 +123,8 @@ class CoordinatorManager:
             ConnectionLostError, UnsupportedVersionError: as the connection raises them.
         """
         connection = self._connection
+        if urgent:
+            self._rounds += 1
         if connection is None or self._pause_ends_s > time.monotonic():
             return False
         return connection.start(request, timeout_ms=timeout_ms, max_version=max_version, on_end=on_end)
@@ -151,7 +158,7 @@ class CoordinatorManager:
             connection = await self._sender.open(self._node, timeout_ms=timeout_ms)
             if number != self._rounds or self._connection is not coordinator:
                 await connection.aclose()
-                raise ConnectionLostError("a later request took its place, or the coordinator is gone")
+                raise ConnectionLostError("a later request took its place, the member left, or the coordinator is gone")
             await self._close_round()
             self._round_connection = connection
         self._round_busy = True

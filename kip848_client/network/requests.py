@@ -111,7 +111,11 @@ class NetworkPerformer:
 
         try:
             return self._coordinator.start(
-                request, timeout_ms=effect.timeout_ms, max_version=effect.max_version, on_end=ended
+                request,
+                timeout_ms=effect.timeout_ms,
+                max_version=effect.max_version,
+                on_end=ended,
+                urgent=effect.urgent,
             )
         except Kip848Error:
             return False  # `perform` will meet it again, when the member has finished its step

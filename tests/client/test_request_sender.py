@@ -318,6 +318,27 @@ async def test_a_join_that_still_waits_for_its_connection_is_not_sent_after_a_la
     await coordinator.aclose()
 
 
+async def test_a_join_that_still_waits_for_its_connection_is_not_sent_after_a_leave(tasks: TaskGroup) -> None:
+    """Broken: the group waits for a member that is gone."""
+    coordinator_side, late = FakeConnection(answers), FakeConnection(answers)
+    network = DelayedNetwork(coordinator_side, late)
+    bench = Bench(network, tasks, bootstrap=[("a", 1)])
+    coordinator = CoordinatorManager(bench.sender, on_disconnected=lambda _: None)
+    await coordinator.connect(BrokerNode(1, "a", 1), timeout_ms=1_000, tasks=tasks)
+
+    async def join_too_late() -> None:
+        with pytest.raises(ConnectionLostError, match="the member left"):
+            await coordinator.send_round(REQUEST, timeout_ms=1_000, max_version=None)
+
+    tasks.start_soon(join_too_late)
+    await anyio.wait_all_tasks_blocked()
+    coordinator.start(REQUEST, timeout_ms=1_000, max_version=None, on_end=lambda _: None, urgent=True)
+    network.opens.set()
+    await anyio.wait_all_tasks_blocked()
+    assert (late.sent, late.closed) == ([], True)
+    await coordinator.aclose()
+
+
 def of_cluster(cluster_id: str) -> FakeConnection:
     """A broker of that cluster."""
     return FakeConnection(lambda _: MetadataResponse(cluster_id=cluster_id))

@@ -82,6 +82,8 @@ class ClientSide:
     def send(self, effect: SendRequest) -> None:
         """Write a request on the connection that it is for."""
         consumer = self._consumer
+        if effect.urgent:
+            self._rounds += 1  # a JoinGroup that waits for its connection is not sent after the LeaveGroup
         if effect.destination is not Destination.ANY_BROKER:
             connection = self._consumer.connection
             if connection is None or not connection.open:
