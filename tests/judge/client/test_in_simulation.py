@@ -33,6 +33,18 @@ def test_a_process_that_stood_still_is_not_late_with_its_report() -> None:
     assert report.violation is None, str(report.violation)
 
 
+def test_a_coordinator_that_lost_its_last_generations_is_no_fault_of_its_members() -> None:
+    """It crashed before it kept them, and a member uses the older one that it is told then (seed: 3, then 2)."""
+    report = run(SCENARIOS["classic"], seed=1_100_000_056, watch=[watch], keep_history=False)
+    assert report.violation is None, str(report.violation)
+
+
+def test_what_a_listener_was_at_work_on_may_be_reported_after_the_target_has_left_it_out() -> None:
+    """As Java reports it: a full heartbeat in between did not name it yet (seed: the member closes meanwhile)."""
+    report = run(SCENARIOS["migration"], seed=820_000_039, watch=[watch], keep_history=False)
+    assert report.violation is None, str(report.violation)
+
+
 def joins_with_null(request: Heartbeat) -> Heartbeat:
     return request if request.member_epoch else replace(request, topic_partitions=None)
 

@@ -145,6 +145,8 @@ class JudgedClassicGroup:
         self._ids_given.add(response.member_id)
         member = self._members.setdefault(response.member_id, _Member())
         member.told.add(response.generation_id)
+        if any(sent > response.generation_id for sent in member.sent_on.values()):
+            member.sent_on.clear()  # the coordinator crashed, and had not kept the generations since
         member.left = None
         member.rebalance_timeout_ms = max(request.rebalance_timeout_ms, request.session_timeout_ms)
         member.claimed = _claims(request)

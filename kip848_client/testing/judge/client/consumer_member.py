@@ -67,6 +67,8 @@ class JudgedConsumerMember(EpochMember):
         self._joined = False
         self._rebalance_timeout_ms = 0
         self._may_own: set[_Partition] = set()
+        self._not_yet: set[_Partition] = set()
+        """Of these: assigned, and not reported since. A listener may be at work on them; they are reported after it."""
         self._target: frozenset[_Partition] = frozenset()
         self._reported: frozenset[_Partition] = frozenset()
         self._unacknowledged_ms: int | None = None
@@ -126,6 +128,7 @@ class JudgedConsumerMember(EpochMember):
         if response.assignment is not None:
             given = frozenset(_pairs(response.assignment.topic_partitions))
             self._may_own |= given
+            self._not_yet |= given - self._reported
             if given != self._target or self._unacknowledged_ms is None:
                 self._target = given
                 self._unacknowledged_ms = now_ms if given != self._reported else None
@@ -221,7 +224,7 @@ class JudgedConsumerMember(EpochMember):
         self._epochs = {0}
         self._told = set()
         self._removed = self._left = None
-        self._may_own = set()
+        self._may_own, self._not_yet = set(), set()
         self._target = self._reported = frozenset()
         self._unacknowledged_ms = None
         self._joined = True
@@ -233,7 +236,7 @@ class JudgedConsumerMember(EpochMember):
         if request.member_epoch < 0:
             self._give_away(exchange, self._may_own, rule=131)
             self._left, self._removed, self._epochs = exchange, None, {0}
-            self._may_own = set()
+            self._may_own, self._not_yet = set(), set()
             self._unacknowledged_ms = None
         if _subscription(request) is not None:
             self._subscription = _subscription(request)
@@ -420,7 +423,8 @@ class JudgedConsumerMember(EpochMember):
             seen=f"it says that it owns {_listed(self._named(strangers))}",
         )
         self._give_away(exchange, self._may_own - owned - self._target, rule=68)
-        self._may_own = set(owned & self._may_own) | set(self._target)
+        self._not_yet -= owned
+        self._may_own = {*(owned & self._may_own), *self._target, *self._not_yet}
         self._reported = owned
         if owned == self._target:
             if self._unacknowledged_ms is not None:
