@@ -188,7 +188,7 @@ class ShareCore:
             taken = reader.take(count, now_ms=self.clock.now_ms())
             if self.processor is None:
                 self._returned |= dict.fromkeys(taken)
-            if taken:  # in this step: the other thread would acquire as much once more, for nobody
+            if taken:  # in this step: the other thread would acquire as much once more
                 reader.room = 0 if self.processor is None else max(0, reader.room - len(taken))
         return self._open(taken)
 
