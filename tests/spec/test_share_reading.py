@@ -89,6 +89,12 @@ class Driver:
         assert isinstance(send.request, ShareFetchRequest)
         self.answer(send, records(values, first=first))
 
+    def acquire_and_ask(self, values: Sequence[bytes]) -> ShareSend:
+        """As `acquire`; the fetch that asks for more."""
+        self.acquire(values)
+        (send,) = self.told(ShareSend)
+        return send
+
 
 def records(
     values: Sequence[bytes], *, first: int = 0, acquired: Sequence[AcquiredRecords] | None = None, code: int = 0
@@ -135,8 +141,7 @@ def test_r330_the_first_fetch_opens_the_session_and_the_next_one_counts_up() -> 
 def test_r331_words_about_records_go_with_the_next_fetch_in_ranges() -> None:
     """A request for each record would cost a queue most of its speed."""
     driver = Driver()
-    driver.acquire([b"a", b"b", b"c"])
-    (parked,) = driver.told(ShareSend)
+    parked = driver.acquire_and_ask([b"a", b"b", b"c"])
     driver.reader.take(3, now_ms=0)
     for offset in (0, 1):
         assert driver.acknowledge(offset, AcknowledgeType.ACCEPT)
@@ -153,8 +158,7 @@ def test_r331_words_about_records_go_with_the_next_fetch_in_ranges() -> None:
 def test_r332_without_room_they_are_said_at_once_in_a_request_of_their_own() -> None:
     """A worker that has enough to do would otherwise keep what it has done to itself."""
     driver = Driver()
-    driver.acquire([b"a"])
-    (parked,) = driver.told(ShareSend)
+    parked = driver.acquire_and_ask([b"a"])
     driver.reader.room = 0
     driver.answer(parked, records([]))
     driver.reader.take(1, now_ms=0)
@@ -204,8 +208,7 @@ def test_r333_offsets_without_a_record_are_acknowledged_as_gaps() -> None:
 def test_r334_a_refused_word_is_told_and_not_said_again() -> None:
     """The lock had ended: another member has the record."""
     driver = Driver()
-    driver.acquire([b"a"])
-    (parked,) = driver.told(ShareSend)
+    parked = driver.acquire_and_ask([b"a"])
     driver.reader.take(1, now_ms=0)
     driver.acknowledge(0, AcknowledgeType.ACCEPT)
     driver.answer(parked, records([]))
@@ -221,8 +224,7 @@ def test_r334_a_refused_word_is_told_and_not_said_again() -> None:
 def test_r335_a_word_whose_answer_was_lost_is_told_as_unknown_and_not_said_again() -> None:
     """Said again, it would be refused although it had counted."""
     driver = Driver()
-    driver.acquire([b"a"])
-    (parked,) = driver.told(ShareSend)
+    parked = driver.acquire_and_ask([b"a"])
     driver.reader.take(1, now_ms=0)
     driver.acknowledge(0, AcknowledgeType.ACCEPT)
     driver.answer(parked, records([]))
@@ -242,8 +244,7 @@ def test_r335_a_word_whose_answer_was_lost_is_told_as_unknown_and_not_said_again
 def test_r336_a_session_that_the_leader_forgot_begins_again_at_once() -> None:
     """A broker that restarts knows no session."""
     driver = Driver()
-    driver.acquire([b"a"])
-    (parked,) = driver.told(ShareSend)
+    parked = driver.acquire_and_ask([b"a"])
     driver.answer(parked, ShareFetchResponse(error_code=ErrorCode.SHARE_SESSION_NOT_FOUND))
     (send,) = driver.told(ShareSend)
     assert isinstance(send.request, ShareFetchRequest)
@@ -254,8 +255,7 @@ def test_r336_a_session_that_the_leader_forgot_begins_again_at_once() -> None:
 def test_r336_what_a_leader_holds_for_a_session_that_goes_on_is_released() -> None:
     """After a refused epoch the locks hold: nobody would have the records until they end."""
     driver = Driver()
-    driver.acquire([b"a"])
-    (parked,) = driver.told(ShareSend)
+    parked = driver.acquire_and_ask([b"a"])
     driver.answer(parked, ShareFetchResponse(error_code=ErrorCode.INVALID_SHARE_SESSION_EPOCH))
     assert driver.reader.take(1, now_ms=0) == []
     (opens,) = driver.told(ShareSend)
@@ -268,8 +268,7 @@ def test_r336_what_a_leader_holds_for_a_session_that_goes_on_is_released() -> No
 def test_r336_what_the_application_has_goes_with_the_session_as_well() -> None:
     """Its handlers would go on with what others have, and a refusal of that would refuse what counts."""
     driver = Driver()
-    driver.acquire([b"a", b"b"])
-    (parked,) = driver.told(ShareSend)
+    parked = driver.acquire_and_ask([b"a", b"b"])
     driver.reader.take(2, now_ms=0)
     driver.acknowledge(0, AcknowledgeType.ACCEPT)
     driver.reader.failed(parked.request_id, ConnectionLostError("cut"), now_ms=0)
@@ -296,8 +295,7 @@ def test_r336_a_connection_that_ends_while_nothing_is_sent_ends_the_session() ->
 def test_r336_a_connection_that_ends_after_a_refused_epoch_ends_the_locks_as_well() -> None:
     """No session was open then, and handlers went on until the locks had ended."""
     driver = Driver()
-    driver.acquire([b"a"])
-    (parked,) = driver.told(ShareSend)
+    parked = driver.acquire_and_ask([b"a"])
     driver.reader.take(1, now_ms=0)
     driver.reader.room = 0
     driver.answer(parked, ShareFetchResponse(error_code=ErrorCode.INVALID_SHARE_SESSION_EPOCH))
@@ -310,8 +308,7 @@ def test_r336_a_connection_that_ends_after_a_refused_epoch_ends_the_locks_as_wel
 def test_r336_a_leader_that_says_that_it_leads_no_more_has_given_its_records_away() -> None:
     """The new leader delivers them again at once."""
     driver = Driver()
-    driver.acquire([b"a", b"b"])
-    (parked,) = driver.told(ShareSend)
+    parked = driver.acquire_and_ask([b"a", b"b"])
     driver.reader.take(1, now_ms=0)
     moved = PartitionData(partition_index=0, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER, records=b"")
     driver.answer(parked, ShareFetchResponse(responses=(ShareFetchableTopicResponse(TOPIC, (moved,)),)))
@@ -329,8 +326,7 @@ def test_r337_a_record_whose_lock_has_ended_is_not_handed_out() -> None:
 def test_r337_what_a_leader_gives_after_it_hung_longer_than_a_lock_is_given_back() -> None:
     """When its lock began is not known, so nobody handles it: others would wait for its end."""
     driver = Driver()
-    driver.acquire([b"a"])
-    (hangs,) = driver.told(ShareSend)
+    hangs = driver.acquire_and_ask([b"a"])
     driver.now_ms = LOCK_MS
     driver.answer(hangs, records([b"b", b"c"], first=1))
     assert driver.reader.take(2, now_ms=driver.now_ms) == []
@@ -354,8 +350,7 @@ def test_r338_a_lock_that_ends_while_the_application_has_the_record_is_told() ->
 def test_r339_a_renewed_lock_holds_longer() -> None:
     """A job that takes five lock times stays with its worker."""
     driver = Driver()
-    driver.acquire([b"a"])
-    (parked,) = driver.told(ShareSend)
+    parked = driver.acquire_and_ask([b"a"])
     driver.reader.take(1, now_ms=0)
     driver.answer(parked, records([]))
     (again,) = driver.told(ShareSend)
@@ -375,8 +370,7 @@ def test_r339_nothing_else_goes_with_a_renewal() -> None:
     """A group may forbid renewals, and a leader that refuses one word refuses all of the partition: what was done would
     be done again."""
     driver = Driver()
-    driver.acquire([b"a", b"b"])
-    (parked,) = driver.told(ShareSend)
+    parked = driver.acquire_and_ask([b"a", b"b"])
     driver.reader.take(2, now_ms=0)
     driver.acknowledge(0, AcknowledgeType.ACCEPT)
     driver.acknowledge(1, AcknowledgeType.RENEW)
@@ -391,8 +385,7 @@ def test_r339_nothing_else_goes_with_a_renewal() -> None:
 def test_r340_a_commit_ends_with_the_last_outcome_and_names_the_first_error() -> None:
     """commit() that returned too early would let a program lose what it believed done."""
     driver = Driver()
-    driver.acquire([b"a", b"b"])
-    (parked,) = driver.told(ShareSend)
+    parked = driver.acquire_and_ask([b"a", b"b"])
     driver.reader.take(2, now_ms=0)
     driver.acknowledge(0, AcknowledgeType.ACCEPT)
     driver.reader.commit(7, deadline_ms=60_000)
@@ -415,8 +408,7 @@ def test_r340_a_commit_without_anything_to_say_ends_at_once() -> None:
 
 def accepted_and_answered() -> Driver:
     driver = Driver()
-    driver.acquire([b"a"])
-    (parked,) = driver.told(ShareSend)
+    parked = driver.acquire_and_ask([b"a"])
     driver.reader.room = 0
     driver.answer(parked, records([]))
     driver.reader.take(1, now_ms=0)
@@ -456,8 +448,7 @@ def test_r340_a_commit_does_not_wait_for_gaps() -> None:
 def test_r341_closing_gives_back_everything_in_one_request_and_ends_the_session() -> None:
     """The next worker would wait for the locks of the one before."""
     driver = Driver()
-    driver.acquire([b"a", b"b", b"c"])
-    (parked,) = driver.told(ShareSend)
+    parked = driver.acquire_and_ask([b"a", b"b", b"c"])
     driver.reader.take(1, now_ms=0)
     driver.reader.close(deadline_ms=30_000)
     driver.answer(parked, records([]))
@@ -472,8 +463,7 @@ def test_r341_closing_gives_back_everything_in_one_request_and_ends_the_session(
 def test_r341_closing_does_not_wait_for_a_fetch_of_a_worker_that_has_nothing() -> None:
     """Each test and each deploy of an idle worker would wait for half a second."""
     driver = Driver()
-    driver.acquire([])
-    (parked,) = driver.told(ShareSend)
+    parked = driver.acquire_and_ask([])
     driver.reader.close(deadline_ms=30_000)
     driver.advance()
     assert driver.effects == [ReaderClosed()]
@@ -547,8 +537,7 @@ def test_r345_with_room_for_one_leader_each_is_asked_in_turn() -> None:
 def test_r342_what_a_leader_has_not_answered_when_closing_ends_may_count() -> None:
     """Told as refused, it would be repaired by hand although it was done."""
     driver = Driver()
-    driver.acquire([b"a"])
-    (parked,) = driver.told(ShareSend)
+    parked = driver.acquire_and_ask([b"a"])
     driver.reader.take(1, now_ms=0)
     driver.acknowledge(0, AcknowledgeType.ACCEPT)
     driver.reader.close(deadline_ms=1_000)
@@ -575,8 +564,7 @@ def test_r342_what_was_not_sent_when_closing_ends_has_an_outcome() -> None:
 def test_r346_a_leader_that_a_refusal_names_is_asked_next() -> None:
     """A look-up of the leader would cost a queue a pause at each move."""
     driver = Driver()
-    driver.acquire([b"a"])
-    (parked,) = driver.told(ShareSend)
+    parked = driver.acquire_and_ask([b"a"])
     refused = PartitionData(
         partition_index=0,
         error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -594,8 +582,7 @@ def test_r346_a_leader_that_a_refusal_names_is_asked_next() -> None:
 def test_r346_without_a_name_the_leader_is_looked_up() -> None:
     """The old leader would be asked for ever."""
     driver = Driver()
-    driver.acquire([b"a"])
-    (parked,) = driver.told(ShareSend)
+    parked = driver.acquire_and_ask([b"a"])
     refused = PartitionData(partition_index=0, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER, records=b"")
     driver.answer(parked, ShareFetchResponse(responses=(ShareFetchableTopicResponse(TOPIC, (refused,)),)))
     assert driver.told(ShareSend) == []
@@ -607,8 +594,7 @@ def test_r346_without_a_name_the_leader_is_looked_up() -> None:
 def test_r347_a_record_that_comes_again_is_a_new_one() -> None:
     """What a handler says of the delivery before would count for the new one, which another handler has."""
     driver = Driver(record_limit=True)
-    driver.acquire([b"a"])
-    (parked,) = driver.told(ShareSend)
+    parked = driver.acquire_and_ask([b"a"])
     (old,) = driver.reader.take(1, now_ms=0)
     driver.answer(parked, records([b"a"], acquired=[AcquiredRecords(0, 0, 2)]))
     assert driver.told(LocksLost) == [LocksLost(P0, frozenset({0}))]
@@ -620,8 +606,7 @@ def test_r347_a_record_that_comes_again_is_a_new_one() -> None:
 def test_r347_what_was_to_be_said_of_the_delivery_before_is_refused() -> None:
     """The leader would take it for a word about the new delivery."""
     driver = Driver(record_limit=True)
-    driver.acquire([b"a"])
-    (parked,) = driver.told(ShareSend)
+    parked = driver.acquire_and_ask([b"a"])
     driver.reader.take(1, now_ms=0)
     driver.acknowledge(0, AcknowledgeType.RELEASE)
     driver.answer(parked, records([b"a"], acquired=[AcquiredRecords(0, 0, 2)]))
@@ -663,8 +648,7 @@ def test_r349_records_that_cannot_be_read_are_given_back() -> None:
 def test_r350_records_of_a_partition_that_went_away_are_still_acknowledged() -> None:
     """What was done would be done again after each rebalance."""
     driver = Driver()
-    driver.acquire([b"a"])
-    (parked,) = driver.told(ShareSend)
+    parked = driver.acquire_and_ask([b"a"])
     driver.reader.take(1, now_ms=0)
     driver.reader.assign(frozenset())
     driver.acknowledge(0, AcknowledgeType.ACCEPT)
@@ -677,8 +661,7 @@ def test_r350_records_of_a_partition_that_went_away_are_still_acknowledged() -> 
 def test_r351_the_session_with_a_leader_that_leads_nothing_any_more_is_closed() -> None:
     """close() would wait for a broker that was taken out of the cluster."""
     driver = Driver()
-    driver.acquire([b"a"])
-    (parked,) = driver.told(ShareSend)
+    parked = driver.acquire_and_ask([b"a"])
     driver.reader.take(1, now_ms=0)
     moved = PartitionData(
         partition_index=0,
@@ -726,8 +709,7 @@ def test_r352_what_waits_for_a_leader_until_the_lock_has_ended_is_not_sent() -> 
     """Another member may have the record. A leader that refuses one word refuses all of the partition with it, also
     what is said of a record whose lock holds."""
     driver = Driver()
-    driver.acquire([b"a"])
-    (fetch,) = driver.told(ShareSend)
+    fetch = driver.acquire_and_ask([b"a"])
     driver.now_ms = LOCK_MS - 1_000
     driver.answer(fetch, records([]))
     (fetch,) = driver.told(ShareSend)
@@ -746,8 +728,7 @@ def test_r352_what_waits_for_a_leader_until_the_lock_has_ended_is_not_sent() -> 
 
 def hung_renewal(driver: Driver) -> ShareSend:
     """A renewal that was sent in time to a leader that hangs."""
-    driver.acquire([b"a"])
-    (fetch,) = driver.told(ShareSend)
+    fetch = driver.acquire_and_ask([b"a"])
     driver.reader.room = 0
     driver.reader.take(1, now_ms=0)
     driver.now_ms = LOCK_MS - 1_000
@@ -785,8 +766,7 @@ def test_r353_what_was_done_while_its_renewal_waited_counts() -> None:
 def test_r352_a_renewal_of_a_record_that_was_given_up_is_not_sent() -> None:
     """The leader would keep it for a member that does not handle it any more."""
     driver = Driver()
-    driver.acquire([b"a"])
-    (hangs,) = driver.told(ShareSend)
+    hangs = driver.acquire_and_ask([b"a"])
     driver.reader.take(1, now_ms=0)
     driver.reader.room = 0
     driver.acknowledge(0, AcknowledgeType.RENEW)

@@ -392,15 +392,7 @@ class SharePartitionManager:
         try:
             self._keep(live, change)
         except BrokerError as error:
-            log_event(
-                logging.WARNING,
-                LogEvent.SHARE_STATE_NOT_KEPT,
-                logger=BROKER_LOGGER,
-                group_id=live.key.group_id,
-                topic=live.topic.name,
-                partition=live.key.partition,
-                reason=error,
-            )
+            _log(LogEvent.SHARE_STATE_NOT_KEPT, live, error)
             self._drop(live.key)
         live.wake()
 
@@ -413,15 +405,7 @@ class SharePartitionManager:
                     live.key.group_id, live.topic, live.key.partition, dead, settings=settings
                 )
             except BrokerError as error:
-                log_event(
-                    logging.WARNING,
-                    LogEvent.DEAD_LETTERS_NOT_WRITTEN,
-                    logger=BROKER_LOGGER,
-                    group_id=live.key.group_id,
-                    topic=live.topic.name,
-                    partition=live.key.partition,
-                    reason=error,
-                )
+                _log(LogEvent.DEAD_LETTERS_NOT_WRITTEN, live, error)
             self._keep_or_log(live, live.partition.archived(dead))
 
     def _append(self, *records: ShareRecord) -> None:
@@ -468,3 +452,9 @@ def _count_records(log: PartitionLog, start_offset: int, end_offset: int) -> int
 
 def _not_kept(error: DataDirError) -> BrokerError:
     return BrokerError(str(error), code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+
+def _log(event: LogEvent, live: LivePartition, error: BrokerError) -> None:
+    key = live.key
+    about: dict[str, object] = {"group_id": key.group_id, "topic": live.topic.name, "partition": key.partition}
+    log_event(logging.WARNING, event, exc_info=None, logger=BROKER_LOGGER, reason=error, **about)
