@@ -5,10 +5,12 @@
     python -m benchmarks share                    # needs Go
     python benchmarks/share.py --kafka --json-file out.json
     python benchmarks/share.py --kafka --without-go
+    python benchmarks/share.py --kafka --jobs
 
 One worker reads and accepts records of 100 bytes, with our ShareConsumer, with librdkafka's, with franz-go and, on
 Apache Kafka, with Java's, each in a process and a group of its own; interleaved rounds. Records a second count from the
-first record to the last, or to the end of `LIMIT_S`.
+first record to the last, or to the end of `LIMIT_S`. With --jobs each record is a job of 20 ms, and a worker does 100
+at once: ours in process(), the others, which may have one thread, by hand: poll, a pool of threads, acknowledge.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -37,6 +40,8 @@ from tests.interop.kafka_libs import kafka_libs
 
 HERE = Path(__file__).parent
 LIMIT_S = 20.0
+JOB_S = 0.02
+WORKERS = 100
 GROUP_RESOURCE = 32
 
 
@@ -70,6 +75,34 @@ def read(client: str, address: str, group: str, topic: str, records: int) -> Non
     worker.close()
 
 
+def work(client: str, address: str, group: str, topic: str, records: int) -> None:
+    """Do jobs with a client; prints as `read`."""
+    conf = {"bootstrap.servers": address, "group.id": group}
+    explicit = {**conf, "log_level": 0, "share.acknowledgement.mode": "explicit"}
+    worker = OurShareConsumer(conf) if client == "kip848_client" else ShareConsumer(explicit)
+    worker.subscribe([topic])
+    times: list[float] = []
+    ends, cpu = time.perf_counter() + LIMIT_S, time.process_time()
+
+    def job(_message: object) -> None:
+        times.append(time.perf_counter())
+        time.sleep(JOB_S)
+        if isinstance(worker, OurShareConsumer) and (len(times) >= records or times[-1] > ends):
+            worker.hand_over()
+
+    if isinstance(worker, OurShareConsumer):
+        worker.process(job, concurrency=WORKERS)
+    else:
+        with ThreadPoolExecutor(WORKERS) as pool:
+            while len(times) < records and time.perf_counter() < ends:
+                found = worker.poll(0.5)
+                list(pool.map(job, found))
+                for message in found:
+                    worker.acknowledge(message)
+    print(len(times), time.perf_counter() - times[0], time.process_time() - cpu)
+    worker.close()
+
+
 def rate(command: Sequence[str]) -> tuple[float, float | None]:
     """Records a second of a reader, and its CPU in microseconds a record if it tells that."""
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
@@ -86,19 +119,24 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=200_000)
     parser.add_argument("--kafka", action="store_true", help="compare with Apache Kafka, too")
     parser.add_argument("--without-go", action="store_true", help="only the two Python clients, without kfake")
+    parser.add_argument("--jobs", action="store_true", help="jobs of 20 ms, 100 at once; without franz-go")
     parser.add_argument("--read", nargs=5, help=argparse.SUPPRESS)
+    parser.add_argument("--work", nargs=5, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.read:
-        client, address, group, topic, records = arguments.read
-        read(client, address, group, topic, int(records))
+    if arguments.read or arguments.work:
+        client, address, group, topic, records = arguments.read or arguments.work
+        (read if arguments.read else work)(client, address, group, topic, int(records))
         return
+    if arguments.jobs:
+        arguments.without_go, arguments.records = True, min(arguments.records, 30_000)
     if arguments.quick:
         arguments.rounds, arguments.records = 1, 20_000
     rates: dict[str, dict[str, list[float]]] = {}
     cpus: dict[str, dict[str, list[float]]] = {}
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        readers = {name: [sys.executable, __file__, "--read", name] for name in ("kip848_client", "librdkafka")}
+        does = "--work" if arguments.jobs else "--read"
+        readers = {name: [sys.executable, __file__, does, name] for name in ("kip848_client", "librdkafka")}
         sides: dict[str, Side] = {"embedded": embedded}
         if not arguments.without_go:
             for program in ("kfake", "share_reader"):
@@ -121,7 +159,7 @@ def main() -> None:
                             continue
                         group = f"{name}-{number}"
                         read_from_the_first(address, group)
-                        last = [str(LIMIT_S)] if name == "java" else []
+                        last = [str(LIMIT_S), str(WORKERS if arguments.jobs else 0)] if name == "java" else []
                         found, cpu = rate([*command, address, group, topic, str(arguments.records), *last])
                         rates.setdefault(name, {}).setdefault(side, []).append(found)
                         if cpu is not None:
@@ -129,7 +167,7 @@ def main() -> None:
             print(f"  round {number + 1}/{arguments.rounds} done", flush=True)
     medians = {name: {side: round(statistics.median(runs)) for side, runs in of.items()} for name, of in rates.items()}
     result: dict[str, Any] = {
-        "benchmark": "share",
+        "benchmark": "share --jobs" if arguments.jobs else "share",
         "machine": {"python": platform.python_version(), "system": platform.system(), "processor": platform.machine()},
         "records_per_s": medians,
         "cpu_us_per_record": {
