@@ -359,11 +359,11 @@ SECTIONS: tuple[Callable[[bool], Iterable[Row]], ...] = (
 )
 
 
-def shown(value: float) -> str:
+def shown(value: float, unit: str = "") -> str:
     """Three digits or so."""
     if value != value:
         return "not there"
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    return (f"{value:,.0f}" if value >= 100 else f"{value:.3g}") + f" {unit}".rstrip()
 
 
 def main() -> int:
@@ -385,8 +385,9 @@ def main() -> int:
         began = time.monotonic()
         for what, unit, ours, peer, theirs in section(arguments.quick):
             ratio = ours / theirs
-            print(f"| {what} | {shown(ours)} {unit} | {peer} {shown(theirs)} {unit} | {shown(ratio)} |", flush=True)
-            rows.append({"what": what, "unit": unit, "ours": ours, "peer": peer, "theirs": theirs, "ratio": ratio})
+            print(f"| {what} | {shown(ours, unit)} | {peer} {shown(theirs, unit)} | {shown(ratio)} |", flush=True)
+            there = {} if theirs != theirs else {"theirs": theirs, "ratio": ratio}
+            rows.append({"what": what, "unit": unit, "ours": ours, "peer": peer, **there})
         load = f"load average {os.getloadavg()[0]:.1f}"
         print(f"{section.__name__}: {time.monotonic() - began:.0f} s, {load}", file=sys.stderr, flush=True)
     keep(result, arguments)
