@@ -62,6 +62,9 @@ _MOVES: Final = {
 _AUTO_COMMIT_TOLD_EVERY_MS: Final = 60_000
 """How often the log repeats that automatic commits fail for the same reason."""
 
+_ALIKE_MS: Final = 1_000
+"""For how long further requests that fail for the same reason are logged for debugging only."""
+
 _SHOWN: Final = 10
 """Partitions whose offsets a line of the log has."""
 
@@ -128,7 +131,7 @@ class MemberObserver:
         """Why the coordinator could not be found; None while one is known, or the first lookup is still going on."""
         self.heartbeat_accepted_ms: int | None = None
         """When the coordinator answered a heartbeat, or a join on the classic protocol, without an error code."""
-        self._told_of_auto_commit = ("", 0)
+        self._told: dict[str, tuple[str, int]] = {}
         """The failure of an automatic commit that was logged last, and when."""
         self.standing_by_since_ms: int | None = None
         self.last_error: tuple[str, int] | None = None
@@ -157,6 +160,15 @@ class MemberObserver:
         if self._name.member_id:
             name["member_id"] = self._name.member_id
         log_event(level, event, exc_info=exc_info, logger=LOGGER, **name, **fields)
+
+    def _is_news(self, what: str, error: Exception, within_ms: int) -> bool:
+        """Whether *what* has not failed with the same text lately: a broken connection ends hundreds of commits."""
+        now_ms, text = self._clock.now_ms(), str(error)
+        told, told_ms = self._told.get(what, ("", 0))
+        if text == told and now_ms - told_ms < within_ms:
+            return False
+        self._told[what] = (text, now_ms)
+        return True
 
     def state_changed(self, change: StateChanged) -> None:
         """The public state moved: one log event, one line."""
@@ -338,7 +350,9 @@ class MemberObserver:
         lookup = isinstance(what, (FindCoordinatorRequest, ConnectCoordinator)) and self.lookup_failure is None
         if isinstance(what, (FindCoordinatorRequest, ConnectCoordinator)):
             self.lookup_failure = error
-        self.log(logging.WARNING if lookup else logging.INFO, LogEvent.REQUEST_FAILED, api=api, kind=kind, error=error)
+        news = self._is_news(api, error, _ALIKE_MS)
+        level = logging.WARNING if lookup else logging.INFO if news else logging.DEBUG
+        self.log(level, LogEvent.REQUEST_FAILED, api=api, kind=kind, error=error)
         if lookup:
             self._write("coordinator_not_found", api=api, error=str(error))
         if isinstance(what, (ConsumerGroupHeartbeatRequest, HeartbeatRequest)):
@@ -423,15 +437,13 @@ class MemberObserver:
             self._trace_automatic_commit(offsets, error)
         if automatic and error is not None:
             # No call waits for this commit, so only the log shows it. It is made again at each interval.
-            now_ms = self._clock.now_ms()
-            told, told_ms = self._told_of_auto_commit
-            if str(error) != told or now_ms - told_ms >= _AUTO_COMMIT_TOLD_EVERY_MS:
-                self._told_of_auto_commit = (str(error), now_ms)
+            if self._is_news("auto_commit", error, _AUTO_COMMIT_TOLD_EVERY_MS):
                 self.log(logging.WARNING, LogEvent.AUTO_COMMIT_FAILED, **_where(offsets), error=error)
         elif error is not None:
-            self.log(logging.INFO, LogEvent.COMMIT_FAILED, **_where(offsets), error=error)
+            level = logging.INFO if self._is_news("commit", error, _ALIKE_MS) else logging.DEBUG
+            self.log(level, LogEvent.COMMIT_FAILED, **_where(offsets), error=error)
         elif automatic:
-            self._told_of_auto_commit = ("", 0)
+            self._told.pop("auto_commit", None)
         listed = _offsets(offsets)
         if error is None:
             self._write("commit_done", offsets=listed)

@@ -253,7 +253,8 @@ class Connection(asyncio.BufferedProtocol):
         self._pending[correlation_id] = pending
         if self._alarm is None or deadline < self._alarm.when():
             self._set_alarm(deadline)
-        self._transport.write(frame(payload))
+        if not self._transport.is_closing():  # asyncio logs a warning for each write after the connection broke
+            self._transport.write(frame(payload))
         return pending
 
     # --- the end

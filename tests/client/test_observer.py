@@ -37,7 +37,7 @@ from kip848_client.wire.messages.consumer_protocol import TopicPartition as Part
 from kip848_client.wire.messages.find_coordinator import FindCoordinatorRequest
 from kip848_client.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kip848_client.wire.messages.join_group import JoinGroupResponse
-from kip848_client.wire.messages.offset_commit import OffsetCommitResponse
+from kip848_client.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from kip848_client.wire.messages.sync_group import SyncGroupResponse
 from tests.support.waiting import wait_until
 
@@ -182,6 +182,22 @@ def test_a_listener_that_raises_is_in_the_log_with_its_error(
     assert "member.listener_failed group_id=g callback=on_partitions_revoked partitions=orders-0" in caplog.text
     assert [event.event for event in journal.events] == ["listener_failed", "partitions_assigned"]
     assert journal.events[1].fields["partitions"] == ["orders-0"]
+
+
+def test_commits_that_one_broken_connection_ends_are_logged_once(
+    observer: MemberObserver, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A loop that commits each record has a hundred of them on their way when the broker dies."""
+    broken = Kip848Error("the connection broke")
+    request = OffsetCommitRequest("g", 3, "m")
+    with caplog.at_level(logging.INFO, logger="kip848_client"):
+        for _ in range(100):
+            observer.request_failed(request, kind="disconnected", error=broken)
+            observer.commit_ended({NamedPartition("orders", 0): OffsetAndMetadata(1)}, broken, automatic=False)
+        clock.advance(1_000)
+        observer.request_failed(request, kind="disconnected", error=broken)
+    assert caplog.text.count("member.request_failed") == 2
+    assert caplog.text.count("member.commit_failed") == 1
 
 
 def test_ctrl_c_in_a_listener_warns_of_nothing(observer: MemberObserver, caplog: pytest.LogCaptureFixture) -> None:

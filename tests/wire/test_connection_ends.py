@@ -68,6 +68,25 @@ async def test_a_connection_that_is_given_up_leaves_no_socket_open() -> None:
     assert not [warning for warning in told if issubclass(warning.category, ResourceWarning)]
 
 
+async def test_requests_after_a_reset_are_not_written(caplog: pytest.LogCaptureFixture) -> None:
+    """A loop that commits each record starts hundreds before it hears of the reset; asyncio warns of each write."""
+
+    async def script(peer: Peer) -> None:
+        await agree(peer)
+        await peer.until_closed()
+
+    async with serving(script) as port, open_connection("127.0.0.1", port, client_id="c") as connection:
+        ends: list[object] = []
+        assert connection._transport is not None
+        connection._transport.abort()
+        for _ in range(10):
+            assert connection.start(HEARTBEAT, timeout_ms=LONG_MS, on_end=ends.append)
+        with anyio.fail_after(60):
+            await connection.wait_closed()
+    assert [type(end) for end in ends] == [ConnectionLostError] * 10
+    assert not caplog.text
+
+
 async def test_closing_here_wakes_those_who_wait() -> None:
     """close() of a consumer must not wait for a broker that is silent."""
 
