@@ -151,7 +151,7 @@ class Commits:
     def _repeat(self, commit: _Commit) -> None:
         """R354: send again, after a while, what no newer commit has, so that no newer one is overtaken."""
         left = self._newest_of(commit)
-        if left and not self._context.closing:
+        if left:
             again = self._new(CommitKind.REPEATED, left, None)
             again.incarnation, again.is_unheard = commit.incarnation, True
             again.backoff.failed(self._context.now_ms)
@@ -493,11 +493,13 @@ class Commits:
                 self._end(commit, error)
 
     def _decide_async(self, commit: _Commit, error_class: CommitErrorClass, error: Kip848Error) -> None:
-        if commit.is_unheard and error_class in _REPEATABLE:
+        repeated = commit.is_unheard and error_class in _REPEATABLE and not self._context.closing
+        if repeated:
             self._repeat(commit)
         match error_class:
             case CommitErrorClass.RETRY | CommitErrorClass.RETRY_UNLESS_REVOKING:
-                wrapped = RetriableCommitFailedError(f"{error}; nothing was retried, a new commit may succeed")
+                follows = "it is sent again, or a later one" if repeated else "nothing was retried, commit again"
+                wrapped = RetriableCommitFailedError(f"{error}; {follows}")
                 wrapped.__cause__ = error
                 self._end(commit, wrapped)
             case CommitErrorClass.NOT_A_MEMBER:
