@@ -540,7 +540,7 @@ class CatalogConflictError(InvalidGroupRequestError):
 
 
 class GroupIdNotFoundError(FatalGroupError):
-    """GROUP_ID_NOT_FOUND(69): the coordinator forgot the group, or it is of another type."""
+    """GROUP_ID_NOT_FOUND(69): the group cannot be joined: it is of another type."""
 
 
 class GroupMaxSizeReachedError(FatalGroupError):

@@ -131,9 +131,9 @@ def rules_for(seed: int) -> list[Rule]:
 def by_class(cell: Cell) -> Cell:
     """The cell with the class of a heartbeat's error in place of its code."""
     phase, what, code = cell
-    return (
-        (phase, what, heartbeat_error_class(code)) if what == "heartbeat" and isinstance(code, int) and code else cell
-    )
+    if what != "heartbeat" or not isinstance(code, int) or not code:
+        return cell
+    return phase, what, heartbeat_error_class(code, joining=phase is Phase.JOINING)
 
 
 @pytest.fixture(scope="module")

@@ -316,11 +316,12 @@ def test_r274_no_transaction_holds_offsets_of_partitions_that_were_lost(phase: s
     assert member.member.view().lost(wanted | {NamedPartition("t", 1)}) == wanted
 
 
-def test_r108_a_commit_of_a_removed_member_fails_at_once() -> None:
+@pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND])
+def test_r108_a_commit_of_a_removed_member_fails_at_once(code: ErrorCode) -> None:
     """Whether it is a member is for the heartbeat to say."""
     member = stable()
     call = member.commit(positions(t_0=5))
-    member.answer_commit(ErrorCode.UNKNOWN_MEMBER_ID)
+    member.answer_commit(code)
     assert isinstance(member.commit_error(call), CommitFailedError)
     assert member.state() is MemberState.STABLE
     assert member.owned == ["t-0"]

@@ -97,7 +97,7 @@ def test_r50_one_error_and_then_silence(code: ErrorCode) -> None:
     assert not member.sent
 
 
-@pytest.mark.parametrize("code", FATAL, ids=lambda code: code.name)
+@pytest.mark.parametrize("code", sorted({*FATAL} - {ErrorCode.GROUP_ID_NOT_FOUND}), ids=lambda code: code.name)
 def test_r51_a_fatal_member_loses_what_it_owns(code: ErrorCode) -> None:
     """The coordinator does not count it any more: a commit in the callback would be refused."""
     member = stable()
@@ -130,6 +130,16 @@ def test_r52_any_code_can_be_caught_as_a_fatal_group_error(code: int) -> None:
     (failure,) = member.emitted(Fail)
     assert isinstance(failure.error, FatalGroupError)
     assert failure.error.code == code
+
+
+def test_r355_a_group_that_was_deleted_is_joined_anew() -> None:
+    """Its only member was suspended for longer than its session; an operator or Kafka's clean-up deleted the group."""
+    member = stable()
+    fence(member, ErrorCode.GROUP_ID_NOT_FOUND)
+    member.finish_call("lost", "t-0")
+    assert not member.emitted(Fail)
+    member.poll()
+    member.expect_heartbeat(epoch=0)
 
 
 def test_r52_a_refused_pattern_is_quoted() -> None:

@@ -216,6 +216,15 @@ def test_r327_what_no_retry_cures_stops_the_member_and_says_what_to_do(code: Err
     assert driver.told(SendRequest) == []
 
 
+def test_r355_a_share_group_that_was_deleted_is_joined_anew() -> None:
+    """All workers were cut off for longer than their sessions, and the group was deleted."""
+    driver = stable()
+    driver.later(INTERVAL_MS)
+    driver.refuse(ErrorCode.GROUP_ID_NOT_FOUND)
+    assert driver.told(Fail) == []
+    assert driver.heartbeat().member_epoch == 0
+
+
 def test_r327_a_cluster_without_share_groups_is_named() -> None:
     """Kafka 4.0 and clusters without the feature serve none: one clear error, and not a time-out."""
     driver = Driver(versions={})

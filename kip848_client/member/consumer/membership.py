@@ -269,7 +269,7 @@ class Membership(ExitOwner):
 
     def _refused(self, code: int, message: str, link: int | None) -> None:
         """The answer carries an error code."""
-        error_class = heartbeat_error_class(code)
+        error_class = heartbeat_error_class(code, joining=self._context.phase is Phase.JOINING)
         if code == ErrorCode.UNRELEASED_INSTANCE_ID and self._context.phase is Phase.JOINING:
             if self._free_own_instance():
                 return

@@ -50,8 +50,13 @@ HEARTBEAT_CODES: Final[dict[int, HeartbeatErrorClass]] = {
 """Codes of a heartbeat's answer with a row of their own."""
 
 
-def heartbeat_error_class(code: int) -> HeartbeatErrorClass:
-    """Class of *code*. Without a row: RETRY if Kafka marks the code retriable, else FATAL."""
+def heartbeat_error_class(code: int, *, joining: bool = True) -> HeartbeatErrorClass:
+    """Class of *code*. Without a row: RETRY if Kafka marks the code retriable, else FATAL.
+
+    R355: a group that is gone ends no member of it. It was deleted while the member was cut off, and is joined anew.
+    """
+    if code == ErrorCode.GROUP_ID_NOT_FOUND and not joining:
+        return HeartbeatErrorClass.FENCED
     default = HeartbeatErrorClass.RETRY if code in RETRIABLE else HeartbeatErrorClass.FATAL
     return HEARTBEAT_CODES.get(code, default)
 
@@ -125,6 +130,7 @@ COMMIT_CODES: Final[dict[int, CommitErrorClass]] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: CommitErrorClass.RETRY_UNLESS_REVOKING,
     ErrorCode.UNKNOWN_TOPIC_ID: CommitErrorClass.RETRY_UNLESS_REVOKING,
     ErrorCode.UNKNOWN_MEMBER_ID: CommitErrorClass.NOT_A_MEMBER,
+    ErrorCode.GROUP_ID_NOT_FOUND: CommitErrorClass.NOT_A_MEMBER,
     ErrorCode.STALE_MEMBER_EPOCH: CommitErrorClass.STALE,
     ErrorCode.ILLEGAL_GENERATION: CommitErrorClass.OLD_GENERATION,
     ErrorCode.REBALANCE_IN_PROGRESS: CommitErrorClass.RETRY,
@@ -142,12 +148,23 @@ COMMIT_ADVICE: Final[dict[int, str]] = {
         "the coordinator has removed this member, because its session ended or an operator did so; it joins again by "
         "itself"
     ),
+    ErrorCode.GROUP_ID_NOT_FOUND: "the group does not exist any more; its members join anew by themselves",
     ErrorCode.STALE_MEMBER_EPOCH: "the group has rebalanced meanwhile: a new commit may succeed",
     ErrorCode.ILLEGAL_GENERATION: "the group has rebalanced meanwhile: a new commit may succeed",
     ErrorCode.FENCED_INSTANCE_ID: "another process has taken this group.instance.id; give every process its own",
     ErrorCode.OFFSET_METADATA_TOO_LARGE: "the metadata is longer than the broker's offset.metadata.max.bytes",
 }
 """What an error code of OffsetCommit means to the user."""
+
+COMMIT_ADVICE_OUTSIDE: Final[dict[int, str]] = {
+    ErrorCode.UNKNOWN_MEMBER_ID: (
+        "the group has members, and only these may commit; a consumer that assigns by hand needs a group.id of its own"
+    ),
+    ErrorCode.GROUP_ID_NOT_FOUND: (
+        "the id belongs to a group of another type (kip848 groups list tells its type): use another group.id"
+    ),
+}
+"""The same for a consumer that is in no group."""
 
 
 TOPIC_GONE: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})

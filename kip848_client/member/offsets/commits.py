@@ -50,6 +50,7 @@ from kip848_client.member.core.backoff import Backoff
 from kip848_client.member.core.context import Context
 from kip848_client.member.core.error_tables import (
     COMMIT_ADVICE,
+    COMMIT_ADVICE_OUTSIDE,
     CommitErrorClass,
     commit_error_class,
     forgets_coordinator,
@@ -425,11 +426,8 @@ class Commits:
             error = error_for_code(result.code, f"{text}: {lacks}")
         else:
             advice = COMMIT_ADVICE.get(result.code)
-            if result.code == ErrorCode.UNKNOWN_MEMBER_ID and not self._context.subscribed:
-                advice = (
-                    "the group has members, and only these may commit; a consumer that assigns by hand needs a "
-                    "group.id of its own"
-                )
+            if not self._context.subscribed:
+                advice = COMMIT_ADVICE_OUTSIDE.get(result.code, advice)
             error = error_for_code(result.code, text if advice is None else f"{text}: {advice}")
         error_class = commit_error_class(result.code)
         if error_class in {CommitErrorClass.NOT_A_MEMBER, CommitErrorClass.STALE, CommitErrorClass.OLD_GENERATION}:

@@ -217,7 +217,7 @@ class ShareMember:
     def _refused(self, code: int, message: str, link: int | None) -> None:
         context = self._context
         self._reported = None
-        match heartbeat_error_class(code):
+        match heartbeat_error_class(code, joining=context.phase is Phase.JOINING):
             case HeartbeatErrorClass.RETRY:
                 self._backoff.failed(context.now_ms)
             case HeartbeatErrorClass.REDISCOVER:

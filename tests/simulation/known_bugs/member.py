@@ -65,8 +65,8 @@ def _(patch: Patch) -> None:
 
 @known_bug("being fenced is the end of a member", "C5")
 def _(patch: Patch) -> None:
-    def classify(code: int) -> HeartbeatErrorClass:
-        found = heartbeat_error_class(code)
+    def classify(code: int, *, joining: bool) -> HeartbeatErrorClass:
+        found = heartbeat_error_class(code, joining=joining)
         return HeartbeatErrorClass.FATAL if found is HeartbeatErrorClass.FENCED else found
 
     patch.setattr(member_membership, "heartbeat_error_class", classify)
