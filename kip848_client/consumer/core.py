@@ -383,8 +383,7 @@ class ConsumerCore(Generic[K_co, V_co]):
                         fetcher.keep_readable(group.view.readable)
                     if ready:
                         self.mark = None
-                        fetcher.on_the_way = True
-                        return [ready.popleft() for _ in range(min(count, len(ready)))]
+                        return self._take_ready(count)
                 if mark is not settled:
                     # Rebalances come first: no record is returned before pending revocations.
                     if not thread.settle(deadline_s):
@@ -393,13 +392,8 @@ class ConsumerCore(Generic[K_co, V_co]):
                         return []
                     if group.handed_over or (not group.wants_records and filling.deadline_s == math.inf):
                         return []  # a listener called unsubscribe(), or handing over is complete
-                    view = group.view
-                    self._note_topics(view)
-                    fetcher.keep_readable(view.readable)
-                    if self.health.lags_wanted:
-                        self.health.measure(self._known_lags)
+                    self._read_what_is_owned(mark)
                     settled = mark  # the earlier version: changes since then are checked again
-                    self.mark = None if view.poll_wanted else mark
                     continue
                 if group.handed_over:
                     return []
@@ -409,8 +403,7 @@ class ConsumerCore(Generic[K_co, V_co]):
                     thread.wait(left_s)
                     continue
                 if not count or (ready and filling.over(ready, group)):
-                    fetcher.on_the_way = True
-                    return [ready.popleft() for _ in range(min(count, len(ready)))]
+                    return self._take_ready(count)
                 if self.unmet_topics:
                     self._meet_topics(deadline_s)
                 if (now_ms := group.clock.now_ms()) >= self.stalls.due_ms:
@@ -452,6 +445,19 @@ class ConsumerCore(Generic[K_co, V_co]):
             raise
         finally:
             thread.end_poll()
+
+    def _read_what_is_owned(self, mark: object) -> None:
+        """No rebalance is pending any more: keep the records of partitions that the member still owns."""
+        view = self.group.view
+        self._note_topics(view)
+        self.fetcher.keep_readable(view.readable)
+        if self.health.lags_wanted:
+            self.health.measure(self._known_lags)
+        self.mark = None if view.poll_wanted else mark
+
+    def _take_ready(self, count: int) -> list[Message[K_co, V_co]]:
+        self.fetcher.on_the_way = True
+        return [self.ready.popleft() for _ in range(min(count, len(self.ready)))]
 
     def _tell_of_seeks(self) -> None:
         """One line for all seek() calls since the last poll(), and at most one a second: some seek for each record."""
