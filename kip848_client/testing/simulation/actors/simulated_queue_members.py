@@ -108,7 +108,6 @@ class QueueFleet(Environment):
         self.cluster.brokers.update(self.nodes.servers)
         self.cluster.on_share_state = self._share_state
         self.processes: Final[list[ShareProcess]] = []
-        self.ledgers: Final[list[Ledger]] = []
         self.settled: bool = False
         """The faults ended so long ago that nothing fails of them any more."""
         self._number = 0
