@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from uuid import UUID
 
 import pytest
@@ -31,6 +32,7 @@ from kip848_client.wire.messages.offset_fetch import (
 )
 from tests.spec.arrange import AUTO_MS, ONE, auto_committing, commits, fence, pass_time, stable, without_coordinator
 from tests.support.member_harness import INTERVAL_MS, positions
+from tests.support.work import lines_run
 
 
 def test_leader_epoch_and_metadata_travel_with_the_offset() -> None:
@@ -269,3 +271,17 @@ def test_an_answer_about_offsets_counts_for_what_was_asked_only() -> None:
     }
     refused = read_fetch(request, OffsetFetchResponse(error_code=ErrorCode.NOT_COORDINATOR), asked)
     assert (refused.code, refused.offsets, refused.failed) == (ErrorCode.NOT_COORDINATOR, {}, {})
+
+
+def test_a_step_does_not_look_at_each_commit_in_flight() -> None:
+    """A loop that commits each record with a callback stood for seconds after a crash of its broker."""
+    member = stable()
+
+    def work() -> int:
+        commit = partial(member.commit, positions(t_0=1), kind=CommitKind.ASYNC)
+        return lines_run(commit, "kip848_client.member.offsets.commits")
+
+    first = work()
+    for _ in range(500):
+        member.commit(positions(t_0=1), kind=CommitKind.ASYNC)
+    assert work() < first + 50

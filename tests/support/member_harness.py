@@ -375,12 +375,12 @@ class MemberHarness:
         kind: CommitKind = CommitKind.SYNC,
         timeout_ms: int = 60_000,
         revoking: bool = False,
-        is_unheard: bool = False,
+        without_callback: bool = False,
     ) -> int:
         """commit(). Returns the number of the call."""
         self._call_number += 1
         deadline_ms = None if kind is CommitKind.ASYNC else self.now_ms + timeout_ms
-        self.step(CommitRequested(self._call_number, offsets, kind, deadline_ms, revoking, is_unheard))
+        self.step(CommitRequested(self._call_number, offsets, kind, deadline_ms, revoking, without_callback))
         return self._call_number
 
     def committed(self, *partitions_: str, timeout_ms: int = 60_000) -> int:

@@ -357,7 +357,7 @@ class GroupMember:
 
     def commit_async(self, offsets: Offsets | None, callback: OnCommitted | None) -> None:
         """Commit and go on (any thread). *callback*, or on_commit of the configuration, runs in a later call; without
-        one a failure that passes is logged, and sent again (R354); another is raised by a later call.
+        one a temporary failure is logged, and the offsets are sent again (R354); another is raised by a later call.
         """
         self.check_usable()
         self.run_callbacks()
@@ -366,8 +366,8 @@ class GroupMember:
         if not chosen:
             self.commits.finish_without_request(call)
             return
-        is_unheard = callback is None and not self.commits.has_callback
-        self._request_commit(call, chosen, CommitKind.ASYNC, deadline_ms=None, is_unheard=is_unheard)
+        without_callback = callback is None and not self.commits.has_callback
+        self._request_commit(call, chosen, CommitKind.ASYNC, deadline_ms=None, without_callback=without_callback)
 
     def committed(self, partitions: Iterable[NamedPartition], *, timeout_ms: int) -> Offsets:
         """Read committed offsets (any thread); partitions without one are absent.
@@ -520,10 +520,10 @@ class GroupMember:
         kind: CommitKind,
         *,
         deadline_ms: int | None,
-        is_unheard: bool = False,
+        without_callback: bool = False,
     ) -> None:
         call.span = self.listeners.observer.commit_began(offsets, kind=kind.value)
         # Also of a thread that the listener waits for.
         revoking = kind is CommitKind.SYNC and isinstance(self.listeners.called, RevokePartitions)
-        self.manager.post(CommitRequested(call.call_id, offsets, kind, deadline_ms, revoking, is_unheard))
+        self.manager.post(CommitRequested(call.call_id, offsets, kind, deadline_ms, revoking, without_callback))
         call.posted = True

@@ -220,7 +220,6 @@ class CommitKind(enum.Enum):
 
     SYNC = "sync"
     ASYNC = "async"
-    REPEATED = "repeated"
     AUTO_INTERVAL = "auto_interval"
     AUTO_REVOCATION = "auto_revocation"
     AUTO_CLOSE = "auto_close"
@@ -233,7 +232,7 @@ class CommitRequested(msgspec.Struct, frozen=True):
         commit_id: chosen by the shell; comes back in `CommitDone`.
         deadline_ms: absolute, or None for one attempt without a deadline (ASYNC).
         revoking: called from inside on_partitions_revoked, so that a rebalance waits for it.
-        is_unheard: nobody asks how it ended (ASYNC): after a failure that passes, its offsets are sent again (R354).
+        without_callback: the commit has no callback; after a temporary failure its offsets are sent again (R354).
     """
 
     commit_id: int
@@ -241,7 +240,7 @@ class CommitRequested(msgspec.Struct, frozen=True):
     kind: CommitKind
     deadline_ms: int | None
     revoking: bool = False
-    is_unheard: bool = False
+    without_callback: bool = False
 
 
 class FetchOffsetsRequested(msgspec.Struct, frozen=True):

@@ -5,7 +5,7 @@ kind                    offsets         deadline                 retries
 ======================  ==============  =======================  ============================================
 SYNC, AUTO_CLOSE        given           given                    retriable codes; a stale epoch once per new epoch;
                                                                  in on_partitions_revoked not for a deleted topic
-ASYNC                   given           none                     none
+ASYNC                   given           none                     none; without a callback it is sent again (R354)
 AUTO_INTERVAL           all consumed    none                     none; a retriable failure shortens the wait
 AUTO_REVOCATION         all consumed    the rebalance timeout    retriable codes and stale epochs
 ======================  ==============  =======================  ============================================
@@ -18,12 +18,13 @@ A SYNC commit is reported after all ASYNC commits that were requested before it.
 
 Source: KIP-848; Kafka's ``CommitRequestManager``; KAFKA-19357, KAFKA-18034. Unlike Kafka's, a synchronous commit is
 retried after a stale epoch, and consumed positions are not committed twice.
-Rules: R102 to R124, R153, R176 and R272 in docs/protocol.md.
+Rules: R102 to R124, R153, R176, R272, R275 and R354 in docs/protocol.md.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
 from typing import Final
 
 import msgspec
@@ -50,7 +51,6 @@ from kip848_client.member.core.backoff import Backoff
 from kip848_client.member.core.context import Context
 from kip848_client.member.core.error_tables import (
     COMMIT_ADVICE,
-    COMMIT_ADVICE_OUTSIDE,
     CommitErrorClass,
     commit_error_class,
     forgets_coordinator,
@@ -70,14 +70,13 @@ from kip848_client.wire.messages.offset_commit import OffsetCommitRequest, Offse
 
 _WAITED_FOR: Final = frozenset({CommitKind.SYNC, CommitKind.AUTO_CLOSE})
 _AUTOMATIC: Final = frozenset({CommitKind.AUTO_INTERVAL, CommitKind.AUTO_REVOCATION})
-_OWN: Final = _AUTOMATIC | {CommitKind.REPEATED}
-"""Kinds that no call waits for."""
 
-_REPEATABLE: Final = frozenset({CommitErrorClass.RETRY, CommitErrorClass.STALE})
-"""Failures after which an unheard commit is sent again."""
+_TEMPORARY: Final = frozenset({CommitErrorClass.RETRY, CommitErrorClass.STALE})
+"""Failures after which a commit without a callback is sent again."""
 
-_UNHEARD_IN_FLIGHT_MAX: Final = 100
-"""A loop that commits each record asks for more than a coordinator answers, and for thousands while none is there."""
+_WITHOUT_CALLBACK_IN_FLIGHT_MAX: Final = 100
+"""So many are sent before an answer; of what waits, a later commit takes the place. A loop that commits each record
+asks for more than a coordinator answers."""
 
 _TOPIC_UNKNOWN_MAX_MS: Final = 5_000
 """How long a commit is retried because the coordinator does not know the topic yet. After that the topic counts as
@@ -90,11 +89,12 @@ class _Commit(msgspec.Struct, eq=False):
     deadline_ms: int | None
     incarnation: int
     backoff: Backoff
-    commit_id: int | None = None
+    commit_id: int = AUTOMATIC_COMMIT_ID
+    """Of the call that is told how it ends, until then."""
     on_done: Callable[[], None] | None = None
     revoking: bool = False
     """Requested inside on_partitions_revoked: the rebalance waits for it."""
-    is_unheard: bool = False
+    without_callback: bool = False
     moved: frozenset[NamedPartition] = frozenset()
     """Partitions left out because they are no longer owned."""
     gone: dict[NamedPartition, OffsetAndMetadata] = msgspec.field(default_factory=dict)
@@ -112,6 +112,11 @@ class _Commit(msgspec.Struct, eq=False):
     ended: bool = False
     error: Kip848Error | None = None
 
+    @property
+    def waits(self) -> bool:
+        """Whether it is still to be sent."""
+        return self.request_id is None and not self.ended
+
     def unconfirmed(self) -> Mapping[NamedPartition, OffsetAndMetadata]:
         """Its offsets that are not confirmed yet."""
         if not self.confirmed:
@@ -120,18 +125,21 @@ class _Commit(msgspec.Struct, eq=False):
 
 
 class Commits:
-    """The queue of one member's commits, in the order of the requests."""
+    """One member's commits. What is done in each step does not grow with the asynchronous commits in flight."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._async: dict[int, _Commit] = {}
+        """The asynchronous ones that have not been reported, by `commit_id`."""
         self._queue: list[_Commit] = []
+        """All others."""
+        self._unsent: list[_Commit] = []
+        """Of both, in the order of the requests: what waits to be sent. The next `advance` removes what does not."""
         self._due_ms: int | None = None
         self.join_waits: bool = False
         """A join of the classic protocol waits, in this step, until no commit is in flight."""
         self._committed: dict[NamedPartition, OffsetAndMetadata] = {}
         """Offsets confirmed since their partitions were assigned. An equal consumed position needs no commit (R119)."""
-        self._has_ended: bool = False
-        """Whether one of the queue has ended."""
         self._newest: dict[NamedPartition, _Commit] = {}
         """The last commit of each partition, in the order in which they are sent."""
 
@@ -142,37 +150,33 @@ class Commits:
         needed = self._is_news(event.offsets) if event.kind is CommitKind.AUTO_CLOSE else bool(event.offsets)
         commit = self._new(event.kind, dict(event.offsets), event.deadline_ms)
         commit.commit_id = event.commit_id
-        commit.revoking, commit.is_unheard = event.revoking, event.is_unheard
-        self._newest.update(dict.fromkeys(event.offsets, commit))
-        self._supersede()
-        self._queue.append(commit)
+        commit.revoking, commit.without_callback = event.revoking, event.without_callback
+        self._supersede(event.offsets, commit)
+        self._add(commit)
         if not needed:
             self._end(commit, None)
-
-    def _repeat(self, commit: _Commit) -> None:
-        """R354: send again, after a while, what no newer commit has, so that no newer one is overtaken."""
-        left = self._newest_of(commit)
-        if left:
-            again = self._new(CommitKind.REPEATED, left, None)
-            again.incarnation, again.is_unheard = commit.incarnation, True
-            again.backoff.failed(self._context.now_ms)
-            self._newest.update(dict.fromkeys(left, again))
-            self._queue.append(again)
 
     def _newest_of(self, commit: _Commit) -> dict[NamedPartition, OffsetAndMetadata]:
         """What is unconfirmed of *commit*, and of no later one."""
         return {key: value for key, value in commit.unconfirmed().items() if self._newest.get(key) is commit}
 
-    def _supersede(self) -> None:
-        """Drop what waits unheard and has a later commit, or may have another owner's."""
-        for commit in [item for item in self._queue if item.is_unheard and item.request_id is None and not item.ended]:
-            commit.offsets = self._newest_of(commit)
-            if not commit.offsets:
-                self._end(commit, None)
+    def _supersede(self, partitions: Iterable[NamedPartition], by: _Commit | None) -> None:
+        """These have a later commit, or may have another owner's: what waits without a callback leaves them out."""
+        earlier = dict.fromkeys(self._newest.pop(partition, None) for partition in partitions)
+        if by is not None:
+            self._newest.update(dict.fromkeys(partitions, by))
+        for commit in earlier:
+            if commit is not None and commit.without_callback and commit.request_id is None and not commit.ended:
+                commit.offsets = self._newest_of(commit)
+                if not commit.offsets:
+                    self._end(commit, None)
 
     def abandon(self, commit_id: int) -> None:
         """The caller stopped waiting for this commit."""
-        self._queue = [commit for commit in self._queue if commit.commit_id != commit_id]
+        asynchronous = self._async.get(commit_id)
+        for commit in [asynchronous] if asynchronous else [one for one in self._queue if one.commit_id == commit_id]:
+            commit.ended = True
+            self._remove(commit)
 
     def start_before_revocation(self, on_done: Callable[[], None], *, within_ms: int) -> bool:
         """Commit everything consumed before a run goes on; False if there is nothing to commit."""
@@ -181,19 +185,36 @@ class Commits:
         deadline_ms = self._context.now_ms + within_ms
         commit = self._new(CommitKind.AUTO_REVOCATION, {}, deadline_ms)
         commit.on_done = on_done
-        self._queue.append(commit)
+        self._add(commit)
         return True
 
     def cancel_before_revocation(self) -> None:
         """Drop the commit before a revocation: the run that waited for it was cancelled."""
         for commit in [item for item in self._queue if item.kind is CommitKind.AUTO_REVOCATION]:
             self._context.orphan(commit.request_id)
-            self._queue.remove(commit)
+            commit.ended = True
+            self._remove(commit)
 
     def _new(
         self, kind: CommitKind, offsets: Mapping[NamedPartition, OffsetAndMetadata], deadline_ms: int | None
     ) -> _Commit:
         return _Commit(kind, offsets, deadline_ms, self._context.incarnation, self._context.new_backoff())
+
+    def _add(self, commit: _Commit) -> None:
+        if commit.kind is CommitKind.ASYNC:
+            self._async[commit.commit_id] = commit
+        else:
+            self._queue.append(commit)
+        self._unsent.append(commit)
+
+    def _remove(self, commit: _Commit) -> bool:
+        """Whether it was there."""
+        if self._async.pop(commit.commit_id, None) is not None:
+            return True
+        if commit in self._queue:
+            self._queue.remove(commit)
+            return True
+        return False
 
     # --- interval
 
@@ -209,10 +230,10 @@ class Commits:
 
     def forget(self, partitions: Iterable[TopicIdPartition]) -> None:
         """These are assigned anew: what is committed for them may have been changed or deleted meanwhile (R119)."""
-        for partition in partitions:
-            self._committed.pop(partition.topic_partition, None)
-            self._newest.pop(partition.topic_partition, None)
-        self._supersede()
+        names = [partition.topic_partition for partition in partitions]
+        for name in names:
+            self._committed.pop(name, None)
+        self._supersede(names, None)
 
     def _start_interval(self) -> None:
         interval_ms = self._context.config.auto_commit_interval_ms
@@ -230,7 +251,7 @@ class Commits:
 
         And whether only for an interval commit, which needs newer positions than the reported ones.
         """
-        retries = bool(self._queue) and any(commit.wants_positions for commit in self._queue)
+        retries = any(commit.wants_positions for commit in self._queue)
         interval_over = self._interval_over
         return retries or interval_over, interval_over and not retries and not self._is_news(self._context.committable)
 
@@ -249,43 +270,47 @@ class Commits:
         if self._interval_over:
             self._start_interval()
             if self._is_news(self._context.committable):
-                self._queue.append(self._new(CommitKind.AUTO_INTERVAL, {}, None))
+                self._add(self._new(CommitKind.AUTO_INTERVAL, {}, None))
 
     def commit_consumed(self, consumed: Mapping[NamedPartition, OffsetAndMetadata]) -> None:
         """If auto-commit is on, commit positions of partitions that are about to be removed."""
         if consumed and self._context.config.auto_commit_interval_ms is not None:
-            self._queue.append(self._new(CommitKind.AUTO_INTERVAL, dict(consumed), None))
+            self._add(self._new(CommitKind.AUTO_INTERVAL, dict(consumed), None))
 
     def _is_news(self, consumed: Mapping[NamedPartition, OffsetAndMetadata]) -> bool:
         """Whether to commit *consumed*: part of it is not confirmed, or a queued commit may say something else."""
-        others_queued = any(commit.kind is not CommitKind.AUTO_REVOCATION for commit in self._queue)
-        return any(others_queued or self._committed.get(key) != value for key, value in consumed.items())
+        others = self._async or any(commit.kind is not CommitKind.AUTO_REVOCATION for commit in self._queue)
+        return any(others or self._committed.get(key) != value for key, value in consumed.items())
 
     # --- sending
 
     @property
     def in_flight(self) -> bool:
         """Whether the answer to a commit is awaited."""
-        return any(commit.request_id is not None for commit in self._queue)
+        return any(commit.request_id is not None for commit in chain(self._async.values(), self._queue))
 
     @property
     def coordinator_wanted(self) -> bool:
         """Whether a commit waits to be sent."""
-        return any(commit.request_id is None and not commit.ended for commit in self._queue)
+        return any(commit.waits for commit in self._unsent)
 
     def advance(self) -> None:
         """Send the commits that can be sent, fail those that cannot, and end those past their deadline."""
         context = self._context
-        is_quiet = context.link is None and not context.closing and self._may_commit
-        for commit in list(self._queue):
-            if not commit.ended and commit.request_id is None and not (is_quiet and commit.kind is CommitKind.ASYNC):
-                self._try(commit)
+        if context.link is None and not context.closing and self._may_commit:
+            for commit in list(self._queue):
+                if commit.waits and commit.kind in _WAITED_FOR:  # it may fail at once
+                    self._try(commit)
+        else:
+            self._try_unsent()
         for commit in list(self._queue):
             if commit.deadline_ms is not None and context.now_ms >= commit.deadline_ms:
                 self._expire(commit)
         self.join_waits = False
-        if self._has_ended:
-            self._report()
+        for commit in [item for item in self._queue if item.ended]:
+            # A call that waits is told after the asynchronous commits before it.
+            if not any(earlier < commit.commit_id for earlier in self._async):
+                self._report(commit)
         for commit in self._queue:
             if commit.backoff.ready_ms > context.now_ms:
                 context.wake_at(commit.backoff.ready_ms)
@@ -293,6 +318,21 @@ class Commits:
                 context.wake_at(commit.deadline_ms)
         if self._due_ms is not None and self._due_ms > context.now_ms and self._interval_allowed():
             context.wake_at(self._due_ms)  # from then on poll() is wanted
+
+    def _try_unsent(self) -> None:
+        context = self._context
+        unsent = [commit for commit in self._unsent if commit.waits]
+        room = _WITHOUT_CALLBACK_IN_FLIGHT_MAX
+        if any(commit.without_callback for commit in unsent):
+            sent = [commit for commit in chain(self._async.values(), self._queue) if commit.request_id is not None]
+            room -= sum(commit.without_callback for commit in sent)
+        in_turn = not context.closing and self._may_commit
+        for commit in unsent:
+            is_held = in_turn and commit.without_callback and (room <= 0 or commit.backoff.ready_ms > context.now_ms)
+            if commit.waits and not is_held:
+                self._try(commit)
+                room -= commit.without_callback and commit.request_id is not None
+        self._unsent = [commit for commit in self._unsent if commit.waits]
 
     @property
     def _may_commit(self) -> bool:
@@ -326,14 +366,9 @@ class Commits:
         if commit.kind not in _AUTOMATIC and self._take_out_given_away(commit):
             self._end(commit, self._failed(commit, "the partitions were given away", commit.last_error))
             return
-        waits = context.now_ms < commit.backoff.ready_ms or (commit.is_unheard and self._unheard_fill_the_line)
-        if context.link is not None and (not waits or (commit.is_unheard and context.closing)):
+        is_due = context.now_ms >= commit.backoff.ready_ms or (commit.without_callback and context.closing)
+        if context.link is not None and is_due:
             self._send(commit)
-
-    @property
-    def _unheard_fill_the_line(self) -> bool:
-        """Whether so many unheard commits are in flight that others wait, and later ones take their place."""
-        return sum(one.is_unheard and one.request_id is not None for one in self._queue) >= _UNHEARD_IN_FLIGHT_MAX
 
     def _take_out_moved(self, commit: _Commit) -> None:
         # After a removal all were lost: one that is owned again may have had another owner in between.
@@ -353,6 +388,9 @@ class Commits:
         """
         given = self._context.given_away & commit.unconfirmed().keys()
         commit.moved |= given
+        if commit.without_callback and commit.commit_id == AUTOMATIC_COMMIT_ID:  # sent again: no call is told
+            commit.offsets = {key: value for key, value in commit.offsets.items() if key not in given}
+            return not commit.offsets
         return bool(given)
 
     def _take_out_gone(self, commit: _Commit, gone: frozenset[NamedPartition]) -> None:
@@ -371,8 +409,7 @@ class Commits:
             self._end(commit, None)
             return
         if commit.kind in _AUTOMATIC:
-            self._newest.update(dict.fromkeys(wanted, commit))
-            self._supersede()
+            self._supersede(wanted, commit)
         part = first_part(wanted, group_id=context.config.group_id)
         commit.sent_epoch = context.live_epoch
         commit.awaits_epoch = False
@@ -398,7 +435,7 @@ class Commits:
         response: OffsetCommitResponse,
         link: int | None,
     ) -> None:
-        commit.request_id = None
+        self._await_sending(commit)
         result = read_commit(request, response, without_gone=commit.revoking)
         if commit.revoking and result.gone:
             self._take_out_gone(commit, result.gone)
@@ -426,16 +463,24 @@ class Commits:
             error = error_for_code(result.code, f"{text}: {lacks}")
         else:
             advice = COMMIT_ADVICE.get(result.code)
-            if not self._context.subscribed:
-                advice = COMMIT_ADVICE_OUTSIDE.get(result.code, advice)
+            if result.code == ErrorCode.UNKNOWN_MEMBER_ID and not self._context.subscribed:
+                advice = (
+                    "the group has members, and only these may commit; a consumer that assigns by hand needs a "
+                    "group.id of its own"
+                )
             error = error_for_code(result.code, text if advice is None else f"{text}: {advice}")
         error_class = commit_error_class(result.code)
         if error_class in {CommitErrorClass.NOT_A_MEMBER, CommitErrorClass.STALE, CommitErrorClass.OLD_GENERATION}:
             self._context.expedite = True
         self._decide(commit, error_class, error)
 
-    def _request_failed(self, commit: _Commit, failure: RequestFailed) -> None:
+    def _await_sending(self, commit: _Commit) -> None:
+        """There is an answer. If that does not end the commit, it is sent again, or its next part is."""
         commit.request_id = None
+        self._unsent.append(commit)
+
+    def _request_failed(self, commit: _Commit, failure: RequestFailed) -> None:
+        self._await_sending(commit)
         error_class = CommitErrorClass.RETRY if is_passing(failure) else CommitErrorClass.RAISE
         self._decide(commit, error_class, failure_error(failure))
 
@@ -446,12 +491,6 @@ class Commits:
                 self._decide_sync(commit, error_class, error)
             case CommitKind.ASYNC:
                 self._decide_async(commit, error_class, error)
-            case CommitKind.REPEATED:
-                commit.offsets = self._newest_of(commit)
-                if error_class not in _REPEATABLE or self._context.closing or not commit.offsets:
-                    self._end(commit, error)
-                else:
-                    commit.backoff.failed(self._context.now_ms)
             case CommitKind.AUTO_INTERVAL:
                 if error_class in {CommitErrorClass.RETRY, CommitErrorClass.RETRY_UNLESS_REVOKING}:
                     self._due_ms = self._context.now_ms + commit.backoff.wait_ms(0)
@@ -491,24 +530,30 @@ class Commits:
                 self._end(commit, error)
 
     def _decide_async(self, commit: _Commit, error_class: CommitErrorClass, error: Kip848Error) -> None:
-        repeated = commit.is_unheard and error_class in _REPEATABLE and not self._context.closing
-        if repeated:
-            self._repeat(commit)
+        is_again = commit.without_callback and error_class in _TEMPORARY and not self._context.closing
+        told: Kip848Error = error
         match error_class:
             case CommitErrorClass.RETRY | CommitErrorClass.RETRY_UNLESS_REVOKING:
-                follows = "it is sent again, or a later one" if repeated else "nothing was retried, commit again"
-                wrapped = RetriableCommitFailedError(f"{error}; {follows}")
-                wrapped.__cause__ = error
-                self._end(commit, wrapped)
-            case CommitErrorClass.NOT_A_MEMBER:
-                self._end(commit, self._failed(commit, str(error), error))
+                follows = "it is sent again, or a later one" if is_again else "nothing was retried, commit again"
+                told = RetriableCommitFailedError(f"{error}; {follows}")
+                told.__cause__ = error
+            case CommitErrorClass.NOT_A_MEMBER | CommitErrorClass.OLD_GENERATION:
+                told = self._failed(commit, str(error), error)
             case CommitErrorClass.FENCED_INSTANCE:
                 self._context.surface(error, key=ErrorCode.FENCED_INSTANCE_ID)
-                self._end(commit, error)
-            case CommitErrorClass.OLD_GENERATION:
-                self._end(commit, self._failed(commit, str(error), error))
             case CommitErrorClass.STALE | CommitErrorClass.RAISE | CommitErrorClass.OTHER:
-                self._end(commit, error)
+                pass
+        left = self._newest_of(commit)
+        if not is_again or not left:
+            self._end(commit, told)
+            return
+        # R354: only what no newer commit has, so that none is overtaken. Its call is told of the first failure.
+        if self._async.pop(commit.commit_id, None) is not None:
+            self._context.emit(CommitDone(commit.commit_id, dict(commit.offsets), told))
+            commit.commit_id = AUTOMATIC_COMMIT_ID
+            self._queue.append(commit)
+        commit.offsets = left
+        commit.backoff.failed(self._context.now_ms)
 
     def _expire(self, commit: _Commit) -> None:
         if not commit.ended:
@@ -517,7 +562,7 @@ class Commits:
                 self._context.wake_at(self._context.now_ms)
             self._end(commit, self._expiry_error(commit))
         # Also a commit that is done but waits for an earlier asynchronous one: its deadline has passed.
-        self._emit(commit)
+        self._report(commit)
 
     def _expiry_error(self, commit: _Commit) -> Kip848Error:
         if commit.awaits_epoch:
@@ -531,9 +576,9 @@ class Commits:
 
     def refuse_waiting(self, error: Kip848Error) -> None:
         """The coordinator cannot be found, and retries will not help: fail the commits that wait for it."""
-        for commit in list(self._queue):
-            if commit.request_id is None and not commit.ended:
-                self._end(commit, error)  # `advance` reports it
+        for commit in self._unsent:
+            if commit.waits:
+                self._end(commit, error)
 
     def _failed(
         self, commit: _Commit, reason: str, cause: Kip848Error | None, *, advice: str = ""
@@ -547,27 +592,13 @@ class Commits:
     # --- reporting
 
     def _end(self, commit: _Commit, error: Kip848Error | None) -> None:
-        commit.ended = self._has_ended = True
+        commit.ended = True
         commit.error = error
-        if commit.kind in _OWN:
-            self._queue.remove(commit)
-            if commit.offsets:
-                self._context.emit(CommitDone(AUTOMATIC_COMMIT_ID, dict(commit.offsets), error))
-            if commit.on_done is not None:
-                commit.on_done()
+        if commit.kind not in _WAITED_FOR:  # `advance` reports the others
+            self._report(commit)
+        if commit.on_done is not None:
+            commit.on_done()
 
-    def _report(self) -> None:
-        async_outstanding = self._has_ended = False
-        for commit in list(self._queue):
-            if commit.ended and not (async_outstanding and commit.kind in _WAITED_FOR):
-                self._emit(commit)
-            elif commit.ended:
-                self._has_ended = True
-            elif commit.kind is CommitKind.ASYNC:
-                async_outstanding = True
-
-    def _emit(self, commit: _Commit) -> None:
-        if commit in self._queue:
-            self._queue.remove(commit)
-            assert commit.commit_id is not None, "automatic commits are reported when they end"
+    def _report(self, commit: _Commit) -> None:
+        if self._remove(commit) and (commit.offsets or commit.kind not in _AUTOMATIC):
             self._context.emit(CommitDone(commit.commit_id, dict(commit.offsets), commit.error, dict(commit.gone)))
