@@ -29,6 +29,7 @@ from kip848_client.config import ConfigValue, ConsumerConfig, merge_settings, pa
 from kip848_client.errors import IllegalStateError
 from kip848_client.network.connection_opener import ConnectionOpener
 from kip848_client.network.ownership import HomeProcess
+from kip848_client.network.queues import Latch
 
 P = ParamSpec("P")
 ValueT = TypeVar("ValueT")
@@ -48,7 +49,7 @@ class _LoopThread:
         self._lock: Final = threading.Lock()
         self._thread: threading.Thread | None = None
         self._closed = False
-        self._ready: Final = threading.Event()
+        self._ready = Latch()
         self._failure: BaseException | None = None
         """Why the thread has no loop."""
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -84,7 +85,7 @@ class _LoopThread:
             self._thread = thread
             return
         failure, self._failure = self._failure, None
-        self._ready.clear()
+        self._ready = Latch()
         if isinstance(failure, OSError):
             raise no_event_loop(failure) from failure
         raise failure

@@ -9,7 +9,9 @@ lock while Python code runs: each step is one operation that no handler and no o
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Final, Generic, TypeVar
@@ -44,6 +46,57 @@ class Bell:
         if timeout_s <= 0:
             return self._silence.acquire(blocking=False)
         return self._silence.acquire(timeout=min(timeout_s, _WAIT_S_MAX))
+
+
+class Bells:
+    """Wakes every thread that waits; `threading.Condition` without a lock.
+
+    A KeyboardInterrupt in a method of a Condition can leave that locked, so that the background thread stands.
+    """
+
+    def __init__(self) -> None:
+        self._bells: Final[list[Bell]] = []
+
+    def ring(self) -> None:
+        """Let all who wait look again (any thread)."""
+        for bell in list(self._bells):
+            bell.ring()
+
+    def wait_for(self, holds: Callable[[], bool], timeout_s: float | None = None) -> bool:
+        """Wait until *holds* returns True, at most *timeout_s*. Returns whether it does; it is asked at each ring."""
+        until_s = math.inf if timeout_s is None else time.monotonic() + timeout_s
+        bell = Bell()
+        self._bells.append(bell)  # before the look: what changes after it rings
+        try:
+            while not holds():
+                left_s = until_s - time.monotonic()
+                if left_s <= 0:
+                    return False
+                bell.wait(left_s)
+            return True
+        finally:
+            self._bells.remove(bell)
+
+
+class Latch:
+    """Is set once. As `threading.Event`, without a lock (see `Bells`)."""
+
+    def __init__(self) -> None:
+        self._set = False
+        self._bells: Final = Bells()
+
+    def is_set(self) -> bool:
+        """Whether it is."""
+        return self._set
+
+    def set(self) -> None:
+        """Set it (any thread)."""
+        self._set = True
+        self._bells.ring()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until it is set, at most *timeout_s*; whether it is."""
+        return self._bells.wait_for(self.is_set, timeout_s)
 
 
 class Posted(Generic[Item]):

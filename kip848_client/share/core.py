@@ -7,8 +7,8 @@ Does not own: the thread behind it (`host`), waiting (`consumer`, `kip848_client
 
 from __future__ import annotations
 
+import itertools
 import logging
-import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -35,6 +35,7 @@ from kip848_client.member.core.events import LeaveRequested, SubscriptionChanged
 from kip848_client.member.core.states import MemberState
 from kip848_client.member.share.held_records import AcquiredRecord
 from kip848_client.member.share.share_events import CommitEnded
+from kip848_client.network.queues import Bells
 from kip848_client.share.config import ShareConfig, parse_share_config
 from kip848_client.share.health import ShareHealth, figures_of, health_of
 from kip848_client.share.host import ShareHost
@@ -465,29 +466,24 @@ class Changes:
     """A watcher that a thread waits on."""
 
     def __init__(self) -> None:
-        self.condition: Final = threading.Condition()
+        self._bells: Final = Bells()
+        self._versions: Final = itertools.count(1)
         self._version = 0
 
     @property
     def version(self) -> int:
-        """Grows with each change."""
+        """Another one after each change."""
         return self._version
 
     def changed(self) -> None:
         """Something has changed."""
-        with self.condition:
-            self._version += 1
-            self.condition.notify_all()
+        self._version = next(self._versions)
+        self._bells.ring()
 
     def wait(self, version: int, until_s: float | None) -> bool:
         """Wait for a change after *version*, until ``time.monotonic()`` is *until_s*; whether one came."""
-        with self.condition:
-            while self._version == version:
-                left_s = None if until_s is None else until_s - time.monotonic()
-                if left_s is not None and left_s <= 0:
-                    return False
-                self.condition.wait(left_s)
-        return True
+        left_s = None if until_s is None else until_s - time.monotonic()
+        return self._bells.wait_for(lambda: self._version != version, left_s)
 
 
 def _topic_names(topics: Iterable[str]) -> tuple[str, ...]:

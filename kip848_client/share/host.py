@@ -64,6 +64,7 @@ from kip848_client.member.share.share_reader import ShareReader
 from kip848_client.network.connection_opener import ConnectionOpener
 from kip848_client.network.coordinator_manager import CoordinatorManager
 from kip848_client.network.ownership import HomeProcess
+from kip848_client.network.queues import Latch
 from kip848_client.network.request_sender import BrokerConnection, RequestSender
 from kip848_client.network.requests import failure_kind
 from kip848_client.network.topic_metadata import TopicMetadataRequestManager
@@ -122,7 +123,7 @@ class ShareHost:
         self.wants_outcomes: bool = False
         """Keep outcomes for a callback."""
         self.home: Final = HomeProcess()
-        self.ended: Final = threading.Event()
+        self.ended: Final = Latch()
         self._opener: Final = ConnectionOpener(connections)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._context: contextvars.Context | None = None

@@ -15,6 +15,7 @@ from kip848_client.common.clock import Clock
 from kip848_client.config.consumer import merge_settings
 from kip848_client.config.reader import ConfigValue
 from kip848_client.errors import IllegalStateError, Kip848Error, ListenerError
+from kip848_client.network.queues import Bells
 from kip848_client.worker.base import WorkerBase
 from kip848_client.worker.events import LossReason, OwnedUnit
 from kip848_client.worker.inside import enter, unit_here
@@ -39,8 +40,8 @@ class ElectionBase:
         self._base: WorkerBase
         self._leading: OwnedUnit | None = None
         """From before on_elected until on_lost is due."""
-        self._calls = 0
-        self._idle: Final = threading.Condition()
+        self._calls: Final[dict[object, None]] = {}
+        self._idle: Final = Bells()
 
     @property
     def is_leader(self) -> bool:
@@ -100,20 +101,18 @@ class ElectionBase:
     def _as_leader(self) -> Iterator[bool]:
         """Count a call of the leader; False if this is not the leader."""
         before = unit_here(self._base)
-        with self._idle:
-            leading = self._leading if self.is_leader else None
-            self._calls += leading is not None
-        if leading is None:
-            yield False
-            return
-        enter(self._base, leading)
+        call, leading = object(), None
         try:
-            yield True
+            self._calls[call] = None  # before the look: who steps down waits for this call, or it sees that
+            leading = self._leading if self.is_leader else None
+            if leading is not None:
+                enter(self._base, leading)
+            yield leading is not None
         finally:
-            enter(self._base, before)
-            with self._idle:
-                self._calls -= 1
-                self._idle.notify_all()
+            self._calls.pop(call, None)
+            self._idle.ring()
+            if leading is not None:
+                enter(self._base, before)
 
     def _begin(self, owned: OwnedUnit) -> int:
         self._leading = owned
@@ -122,8 +121,7 @@ class ElectionBase:
     def _end(self) -> tuple[LossReason, float] | None:
         """No call begins any more; None if that was so before."""
         loss = self._base.loss
-        with self._idle:
-            leading, self._leading = self._leading, None
+        leading, self._leading = self._leading, None
         return None if leading is None or loss is None else (loss.reason, loss.deadline)
 
     def _wait_for_calls(self) -> None:
@@ -133,9 +131,8 @@ class ElectionBase:
             ListenerError: some go on for too long.
         """
         timeout_s = self._base._stop_timeout_s
-        with self._idle:
-            if not self._idle.wait_for(lambda: not self._calls, timeout_s):
-                raise ListenerError(f"{self._calls} calls of the leader go on {timeout_s:g} s after it should stop")
+        if not self._idle.wait_for(lambda: not self._calls, timeout_s):
+            raise ListenerError(f"{len(self._calls)} calls of the leader go on {timeout_s:g} s after it should stop")
 
     def step_down(self) -> None:
         """Let another process lead, and stay a candidate; returns at once. Without another one this stays the leader.

@@ -36,6 +36,7 @@ from kip848_client.errors import (
 )
 from kip848_client.network.connection_opener import ConnectionOpener
 from kip848_client.network.ownership import HomeProcess
+from kip848_client.network.queues import Latch
 from kip848_client.network.request_sender import BrokerConnection, RequestSender
 from kip848_client.wire.api_keys import ApiKey
 from kip848_client.wire.messages.connect_group_heartbeat import (
@@ -123,7 +124,7 @@ class WorkerHost:
         self.home: Final = HomeProcess()
         self.view: WorkerView = core.view()
         self.observer: Final = WorkerObserver(config, clock=clock)
-        self.ended: Final = threading.Event()
+        self.ended: Final = Latch()
         """The worker has left or failed, and its thread is done."""
         self.crashed: BaseException | None = None
         self._loop: asyncio.AbstractEventLoop | None = None

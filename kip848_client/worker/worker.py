@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
@@ -14,6 +14,7 @@ from kip848_client.common.clock import Clock
 from kip848_client.common.model import Unit
 from kip848_client.config.reader import ConfigValue
 from kip848_client.errors import IllegalStateError, OutOfResourcesError
+from kip848_client.network.queues import Bells
 from kip848_client.worker.base import WorkerBase
 from kip848_client.worker.callbacks import CallbackThread
 from kip848_client.worker.config import UnitLike, UnitSource
@@ -95,7 +96,7 @@ class Worker(WorkerBase):
         self._runner: Runner | None = None
         self._threads: UnitThreads | None = None
         self._callbacks: CallbackThread | None = None
-        self._changed: Final = threading.Condition()
+        self._changed: Final = Bells()
 
     # --- life
 
@@ -238,17 +239,14 @@ class Worker(WorkerBase):
         self._runner = runner
 
     def _tell_waiters(self) -> None:
-        with self._changed:
-            self._changed.notify_all()
+        self._changed.ring()
 
     def _wait_for(self, condition: Callable[[Worker], bool], timeout_s: float | None) -> bool:
-        ends_s = None if timeout_s is None else time.monotonic() + timeout_s
-        with self._changed:
-            while not condition(self):
-                left_s = 0.5 if ends_s is None else min(0.5, ends_s - time.monotonic())
-                if left_s <= 0:
-                    return False
-                self._changed.wait(left_s)  # in short waits: a signal is handled between them
+        ends_s = math.inf if timeout_s is None else time.monotonic() + timeout_s
+        # In short waits: a signal is handled between them.
+        while not self._changed.wait_for(lambda: condition(self), min(0.5, ends_s - time.monotonic())):
+            if time.monotonic() >= ends_s:
+                return False
         return True
 
 

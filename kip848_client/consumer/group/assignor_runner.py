@@ -30,6 +30,7 @@ from kip848_client.member.core.assignor_events import (
 )
 from kip848_client.member.core.assignor_values import advertised, announce, compute
 from kip848_client.network.observer import MemberObserver
+from kip848_client.network.queues import Latch
 from kip848_client.wire.messages.consumer_group_heartbeat import Assignor
 
 _STOP_TIMEOUT_S: Final = 0.5
@@ -104,7 +105,7 @@ class AssignorRunner:
         """
         described: list[Assignor] = []
         failures: list[ClientAssignorError] = []
-        finished = threading.Event()
+        finished = Latch()
 
         def describe() -> None:
             try:

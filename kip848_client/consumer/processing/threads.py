@@ -34,6 +34,7 @@ from kip848_client.errors import (
 from kip848_client.member.processing.limits import Limits
 from kip848_client.member.processing.settings import ProcessSettings
 from kip848_client.member.processing.work import ATTEMPT, HANDLING, ProcessingAttempt, Work
+from kip848_client.network.queues import Bell
 
 if TYPE_CHECKING:
     from kip848_client.consumer.core import ConsumerCore
@@ -81,7 +82,7 @@ class ThreadProcessor(Driver):
         if self._copies:
             _check_can_be_sent(handler)
         self._lock: Final = threading.RLock()
-        self._moved: Final = threading.Condition(self._lock)
+        self._moved: Final = Bell()
         self._commit_due_s = time.monotonic() + self._access.commit_interval_s
         self._commit_open = False
         self._renew_wanted = False
@@ -119,9 +120,9 @@ class ThreadProcessor(Driver):
                 slice_s = max(slice_s, min(self._commit_due_s - time.monotonic(), _IDLE_SLICE_S))
             slice_s = self.release_wait_s(self.slice_wait_s(self.wait_s(slice_s)))
             count = self._wanted()
-            # The buffer is full. Without room in time the consumer only takes part in rebalances.
-            if not count and self._moved.wait_for(lambda: self.core.may_read, slice_s):
-                return
+        # The buffer is full. Without room in time the consumer only takes part in rebalances.
+        if not count and self._await_room(slice_s):
+            return
         try:
             batch = self._access.consume(count, slice_s if count else 0.0, bytes_max=self.core.room_bytes)
         except MaxPollExceededError as error:
@@ -142,6 +143,18 @@ class ThreadProcessor(Driver):
         elif count and self.ends_here and self._access.caught_up():
             with self._lock:
                 self.stop(None)
+
+    def _await_room(self, timeout_s: float) -> bool:
+        """Wait until records may be read; whether they may."""
+        until_s = time.monotonic() + timeout_s
+        while True:
+            with self._lock:
+                if self.core.may_read:
+                    return True
+            left_s = until_s - time.monotonic()
+            if left_s <= 0:
+                return False
+            self._moved.wait(left_s)
 
     def _serve(self) -> None:
         """Do what handlers and time have brought: resume, commit, time-outs."""
@@ -284,12 +297,14 @@ class ThreadProcessor(Driver):
         batch: Sequence[Message] = ()
         while True:
             self._renew_pool()
-            with self._moved:
+            with self._lock:
                 left_s = min(deadline_s, math.inf if told else self._access.leaves_by_s) - time.monotonic()
                 if left_s <= 0 or not self.core.busy(names):
                     return
-                if not batch:
-                    self._moved.wait(min(left_s, self.wait_s(slice_s)))
+                left_s = min(left_s, self.wait_s(slice_s))
+            if not batch:
+                self._moved.wait(left_s)
+            with self._lock:
                 self.tick()
             if revoking:
                 self._pause()
@@ -378,7 +393,7 @@ class ThreadProcessor(Driver):
         error = None if future.cancelled() else future.exception()
         died = isinstance(error, BrokenExecutor) and self._pool.renewable
         how = how_ended(executor) if died else ""
-        with self._moved:
+        with self._lock:
             try:
                 if self._copies and self.settings.outputs is not None:
                     work.outputs = None if future.cancelled() or error is not None else future.result()
@@ -390,7 +405,7 @@ class ThreadProcessor(Driver):
                     self.finished(work, error, cancelled=future.cancelled())
             except Exception as error:  # noqa: BLE001  else it is lost on this thread
                 self.stop(error)
-            self._moved.notify_all()
+            self._moved.ring()
             awaited = bool(self.core.paused) or self.core.slice_due_ms() == 0 or self.core.commit_urgent
         if awaited:
             self._access.wake()
@@ -415,13 +430,13 @@ class ThreadProcessor(Driver):
 
     def _renewed(self, tried: Future[int]) -> None:
         error = CancelledError("cancelled") if tried.cancelled() else tried.exception()
-        with self._moved:
+        with self._lock:
             if error is None:
                 self.core.renewed(now_ms())
                 self.perform()
             else:
                 self.no_pool(error)
-            self._moved.notify_all()
+            self._moved.ring()
         self._access.wake()
 
     def _stopped(self) -> None:
@@ -430,20 +445,20 @@ class ThreadProcessor(Driver):
 
     def change(self, *, concurrency: int | None, limits: Limits | None) -> None:
         """See `Driver`."""
-        with self._moved:
+        with self._lock:
             settings = self.changed(concurrency=concurrency, limits=limits)
             self._pool.grow(settings.concurrency)
             self.apply(_within(settings, self._pool))
-            self._moved.notify_all()
+            self._moved.ring()
         self._access.wake()
 
     def _tell_from_thread(self, function: Callable[[], None]) -> None:
-        with self._moved:
+        with self._lock:
             try:
                 function()
             except BaseException as error:  # noqa: BLE001  else it is lost on this thread
                 self.stop(error)
-            self._moved.notify_all()
+            self._moved.ring()
             awaited = bool(self.core.paused) or self.core.commit_urgent
         if awaited:
             self._access.wake()
