@@ -23,11 +23,11 @@ import msgspec
 from kip848_client import Consumer, ConsumerRebalanceListener, EmbeddedBroker
 from kip848_client.cli import main as kip848
 from kip848_client.journal import JournalEvent, JsonValue
+from kip848_client.tools.groups import watch as groups_watch
+from kip848_client.tools.groups.watch_screen import draw
+from kip848_client.tools.groups.watch_view import GroupView
 from kip848_client.tools.report import build_timelines
 from kip848_client.tools.report.pictures.html import render_html
-from kip848_client.tools.watching import groups_watch
-from kip848_client.tools.watching.watch_screen import draw
-from kip848_client.tools.watching.watch_view import GroupView
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 IMAGES: Final = ROOT / "docs" / "images"

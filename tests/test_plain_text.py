@@ -15,11 +15,11 @@ from kip848_client.common.json_text import to_json
 from kip848_client.common.logs import LogEvent, log_event
 from kip848_client.common.plain_text import counted, printable
 from kip848_client.journal import JournalEvent, read_journal
+from kip848_client.tools.groups.watch_screen import draw
+from kip848_client.tools.groups.watch_view import GroupView
 from kip848_client.tools.records.spelling import for_terminal
 from kip848_client.tools.report import build_timelines
 from kip848_client.tools.report.pictures.png import draw_timeline
-from kip848_client.tools.watching.watch_screen import draw
-from kip848_client.tools.watching.watch_view import GroupView
 from tests.recorder.test_command import member, settle
 
 EVIL = "c\x1b]0;x\x07\x1b[2J\x9b\u202e\nfake-line"

@@ -21,12 +21,12 @@ from kip848_client import Admin, Consumer, EmbeddedBroker
 from kip848_client.cli import main
 from kip848_client.cli.shared.signals import sigterm_interrupts
 from kip848_client.errors import ConfigError
+from kip848_client.tools.groups.follower import now_ms
 from kip848_client.tools.page.analysis import timeline_of, what_went_wrong
 from kip848_client.tools.page.follower import Board, Following, PageFollower
 from kip848_client.tools.page.server import PageServer
 from kip848_client.tools.page.situation import Level, Situation
 from kip848_client.tools.page.web import Page
-from kip848_client.tools.watching.groups_follower import now_ms
 from tests.recorder.test_command import member, settle
 from tests.support.waiting import TIMEOUT_S, wait_until
 

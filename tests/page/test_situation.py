@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 from kip848_client.common.model import NamedPartition
 from kip848_client.journal import JournalEvent
+from kip848_client.tools.groups.lag_history import EndHistory, LagTrend
+from kip848_client.tools.groups.metrics import GroupMetrics
 from kip848_client.tools.page.analysis import outage_now
 from kip848_client.tools.page.situation import GroupStory, Level, PlaceLag, Situation, lags, situation_of
-from kip848_client.tools.watching.group_metrics import GroupMetrics
-from kip848_client.tools.watching.lag_history import EndHistory, LagTrend
 from tests.recorder.test_watch import NOW_MS, commits_until_one_is_silent, event
 
 ORDERS = [NamedPartition("orders", index) for index in range(2)]

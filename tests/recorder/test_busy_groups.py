@@ -15,9 +15,9 @@ from confluent_kafka import TopicPartition
 from kip848_client import EmbeddedBroker
 from kip848_client.cli import main
 from kip848_client.journal import read_journal
+from kip848_client.tools.groups import watch as groups_watch
+from kip848_client.tools.groups.offsets_reader import OffsetsReader
 from kip848_client.tools.recorder import RawRecord, Recorder
-from kip848_client.tools.watching import groups_watch
-from kip848_client.tools.watching.offsets_reader import OffsetsReader
 from kip848_client.wire.messages.group_records import (
     ConsumerGroupMemberMetadataKey,
     ConsumerGroupMemberMetadataValue,

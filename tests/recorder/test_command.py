@@ -12,9 +12,9 @@ from confluent_kafka import Producer, TopicPartition
 from kip848_client import Consumer, EmbeddedBroker
 from kip848_client.cli import main
 from kip848_client.journal import JournalEvent, MemoryJournal, read_journal
+from kip848_client.tools.groups import read as groups_read
+from kip848_client.tools.groups.watch_view import STUCK_MS
 from kip848_client.tools.report import Figures, build_timelines, figures_of
-from kip848_client.tools.watching import groups_read
-from kip848_client.tools.watching.watch_view import STUCK_MS
 from tests.support.driving import settings
 from tests.support.waiting import wait_until
 

@@ -17,11 +17,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from kip848_client import Consumer, EmbeddedBroker
 from kip848_client.common.model import NamedPartition
 from kip848_client.errors import ConfigError
-from kip848_client.tools.watching import groups_follower
-from kip848_client.tools.watching.group_metrics import GroupMetrics, Histogram, by_topic
-from kip848_client.tools.watching.groups_export import Exporter
-from kip848_client.tools.watching.lag_history import EndHistory
-from kip848_client.tools.watching.watch_view import STUCK_MS
+from kip848_client.tools.groups import follower as groups_follower
+from kip848_client.tools.groups.export import Exporter
+from kip848_client.tools.groups.lag_history import EndHistory
+from kip848_client.tools.groups.metrics import GroupMetrics, Histogram, by_topic
+from kip848_client.tools.groups.watch_view import STUCK_MS
 from tests.recorder.test_command import member, settle
 from tests.recorder.test_watch import NOW_MS, commits_until_one_is_silent, event
 from tests.report.play import PlayedGroup

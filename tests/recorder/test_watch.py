@@ -15,8 +15,8 @@ from kip848_client.admin import Admin, Progress
 from kip848_client.cli import main
 from kip848_client.common.model import NamedPartition
 from kip848_client.journal import JournalEvent, JsonValue
-from kip848_client.tools.watching.watch_screen import PlainLines, draw
-from kip848_client.tools.watching.watch_view import GroupView, Wait
+from kip848_client.tools.groups.watch_screen import PlainLines, draw
+from kip848_client.tools.groups.watch_view import GroupView, Wait
 from tests.recorder.test_command import member, settle
 
 NOW_MS = 1_700_000_000_000
@@ -276,7 +276,7 @@ def test_who_may_not_read_the_records_is_shown_descriptions(
 ) -> None:
     """Most people may describe their groups, and few may read __consumer_offsets; some may describe that topic."""
     from kip848_client.errors import ErrorCode, error_for_code
-    from kip848_client.tools.watching.offsets_reader import OffsetsReader
+    from kip848_client.tools.groups.offsets_reader import OffsetsReader
 
     def refused(*_: object, **__: object) -> None:
         raise error_for_code(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "reading __consumer_offsets")

@@ -15,8 +15,8 @@ from kip848_client.errors import Kip848Error
 from kip848_client.journal import parse_line, read_journal
 from kip848_client.spark.analytics.analytics import analyze_lines
 from kip848_client.spark.analytics.group_records import GroupHistory, replay_records
+from kip848_client.tools.groups.offsets_reader import topic_names
 from kip848_client.tools.report import build_timelines, figures_of
-from kip848_client.tools.watching.offsets_reader import topic_names
 from kip848_client.wire.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,

@@ -67,7 +67,7 @@ def run_spark(arguments: argparse.Namespace) -> int:
             if arguments.out is not None:
                 analysis.write(arguments.out)
         else:
-            from kip848_client.tools.watching.offsets_reader import topic_names  # here: logs need no client
+            from kip848_client.tools.groups.offsets_reader import topic_names  # here: logs need no client
 
             client = read_properties(arguments)
             groups = () if arguments.group is None else (arguments.group,)

@@ -51,10 +51,10 @@ from kip848_client.common.model import NamedPartition
 from kip848_client.common.patterns import compiled
 from kip848_client.common.plain_text import counted, printable
 from kip848_client.errors import ConfigError, Kip848Error
+from kip848_client.tools.groups.overview import Overview, ask_for_overview, overview_table
 from kip848_client.tools.shared.held_back import held_back, held_back_sentence, stable_offsets
 from kip848_client.tools.shared.partitions import topics_and_partitions
 from kip848_client.tools.shared.worker_tables import describe_workers
-from kip848_client.tools.watching.groups_overview import Overview, ask_for_overview, overview_table
 
 _Answer: TypeAlias = GroupListing | GroupDescription | WorkerGroupDescription | GroupLag | Overview | str
 _Held: TypeAlias = Mapping[str, Mapping[NamedPartition, int]]
@@ -66,11 +66,11 @@ _STATES: Final = (
 )
 
 _MODULES: Final = {
-    "export": "watching.groups_export",
-    "record": "watching.groups_record",
-    "reset-offsets": "watching.groups_reset",
+    "export": "groups.export",
+    "record": "groups.record",
+    "reset-offsets": "groups.reset",
     "serve": "page.groups_serve",
-    "watch": "watching.groups_watch",
+    "watch": "groups.watch",
 }
 """Actions that are modules of `kip848_client.tools`. The others start without what these import."""
 

@@ -131,7 +131,7 @@ def _savings(timelines: Sequence[Timeline], findings: Sequence[Finding]) -> Iter
 
 
 def _of_cluster(arguments: argparse.Namespace) -> list[Timeline]:
-    from kip848_client.tools.watching.groups_read import LastMoves, read_cluster  # here: files need no client
+    from kip848_client.tools.groups.read import LastMoves, read_cluster  # here: files need no client
 
     moves = LastMoves()
     timelines = build_timelines(moves.watch(read_cluster(arguments)))

@@ -20,6 +20,9 @@ from kip848_client.common.daemon_thread import daemon_thread
 from kip848_client.common.plain_text import counted, printable
 from kip848_client.errors import BrokerError, ConfigError, ErrorCode, Kip848Error
 from kip848_client.journal import JournalEvent
+from kip848_client.tools.groups.follower import GroupsFollower, now_ms
+from kip848_client.tools.groups.metrics import GroupTrack
+from kip848_client.tools.groups.offsets_reader import PartitionEnd
 from kip848_client.tools.page.analysis import OF_NOW, REST_MS, timeline_of, with_beginnings, within
 from kip848_client.tools.page.history import HistoryError, HistoryFile, HistoryReader
 from kip848_client.tools.page.situation import GroupStory, Level, Situation, situation_of
@@ -27,9 +30,6 @@ from kip848_client.tools.recorder import RawRecord
 from kip848_client.tools.recorder.sampling import CommitSampler
 from kip848_client.tools.report.findings import all_at_once, findings_of, how_it_ended
 from kip848_client.tools.report.timeline.pauses import Pauses, PauseTracker
-from kip848_client.tools.watching.group_metrics import GroupTrack
-from kip848_client.tools.watching.groups_follower import GroupsFollower, now_ms
-from kip848_client.tools.watching.offsets_reader import PartitionEnd
 
 _AGAIN_S: Final = 3.0
 _TURN_S: Final = 0.2

@@ -19,9 +19,9 @@ from typing import Final
 from kip848_client.cli.shared.properties import read_properties
 from kip848_client.common.addresses import in_url, is_loopback, parse_listen_address
 from kip848_client.errors import ConfigError
+from kip848_client.tools.groups.export import require_prometheus
 from kip848_client.tools.page.follower import Board, Following, PageFollower
 from kip848_client.tools.page.history import held
-from kip848_client.tools.watching.groups_export import require_prometheus
 
 _MS: Final = {"m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _KEEP: Final = re.compile(r"(\d{1,6})([mhd])")

@@ -16,10 +16,10 @@ from kip848_client.cli.shared.tables import name_partitions
 from kip848_client.common.model import NamedPartition
 from kip848_client.common.plain_text import counted, printable
 from kip848_client.journal import JournalEvent
+from kip848_client.tools.groups.lag_history import EndHistory, LagTrend
+from kip848_client.tools.groups.metrics import GroupTrack
+from kip848_client.tools.groups.watch_view import STUCK_MS
 from kip848_client.tools.shared.held_back import held_back_sentence
-from kip848_client.tools.watching.group_metrics import GroupTrack
-from kip848_client.tools.watching.lag_history import EndHistory, LagTrend
-from kip848_client.tools.watching.watch_view import STUCK_MS
 
 _AT_REST: Final = frozenset({"Stable", "Empty", "Dead"})
 _LONG_MS: Final = 10_000

@@ -33,13 +33,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from kip848_client.common.addresses import host_in, is_loopback
 from kip848_client.common.json_text import to_json
 from kip848_client.common.plain_text import printable
+from kip848_client.tools.groups.export import GroupsCollector, metrics_text
+from kip848_client.tools.groups.follower import now_ms
 from kip848_client.tools.page.analysis import OF_NOW, clipped, outage_now, timeline_of, within
 from kip848_client.tools.page.follower import Board, PageFollower
 from kip848_client.tools.page.situation import lags
 from kip848_client.tools.report.findings import findings_of, how_it_ended, worst_first
 from kip848_client.tools.report.pictures.html import asset, fill_page, plain_timelines, render_html
-from kip848_client.tools.watching.groups_export import GroupsCollector, metrics_text
-from kip848_client.tools.watching.groups_follower import now_ms
 
 _STREAMS_MAX: Final = 100
 _TELL_EVERY_S: Final = 0.25

@@ -16,7 +16,7 @@ from typing import Final
 import pytest
 
 from kip848_client.cli import main
-from kip848_client.tools.watching.groups_export import Exporter
+from kip848_client.tools.groups.export import Exporter
 from tests.interop.kafka_broker import ExternalKafka, KafkaBroker
 from tests.interop.real.fleet import Fleet, Stream, WorkerProcess
 from tests.interop.real.group import ON_KAFKA, Group, group_of

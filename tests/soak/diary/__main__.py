@@ -29,7 +29,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from kip848_client.cli import main as kip848
-from kip848_client.tools.watching.groups_export import Exporter
+from kip848_client.tools.groups.export import Exporter
 from tests.interop.conftest import create_topic
 from tests.interop.kafka_broker import KafkaBroker
 from tests.interop.real.administrator import Administrator

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
+from kip848_client.tools.groups.follower import now_ms
 from kip848_client.tools.page.analysis import OF_NOW, what_went_wrong
 from kip848_client.tools.page.follower import Board, Following, PageFollower
-from kip848_client.tools.watching.groups_follower import now_ms
 from tests.support.waiting import wait_until
 
 _DAY_MS = 86_400_000

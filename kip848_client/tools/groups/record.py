@@ -17,8 +17,8 @@ from kip848_client.cli.shared.properties import reach, read_properties
 from kip848_client.common.plain_text import counted, printable
 from kip848_client.errors import Kip848Error
 from kip848_client.journal import JournalEvent
+from kip848_client.tools.groups.offsets_reader import OffsetsReader, TopicIdLookup, exact_names, group_filter
 from kip848_client.tools.recorder import Recorder
-from kip848_client.tools.watching.offsets_reader import OffsetsReader, TopicIdLookup, exact_names, group_filter
 
 _TURN_S = 0.2
 _FLUSH_EVERY_S = 0.5

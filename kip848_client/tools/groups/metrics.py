@@ -17,8 +17,8 @@ import msgspec
 from kip848_client.admin import Progress
 from kip848_client.common.model import NamedPartition
 from kip848_client.journal import JournalEvent
-from kip848_client.tools.watching.lag_history import EndHistory
-from kip848_client.tools.watching.watch_view import STUCK_MS, GroupView
+from kip848_client.tools.groups.lag_history import EndHistory
+from kip848_client.tools.groups.watch_view import STUCK_MS, GroupView
 
 BUCKETS_S: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 REASONS: Final = frozenset(

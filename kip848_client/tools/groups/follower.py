@@ -18,17 +18,17 @@ from kip848_client.admin import Admin
 from kip848_client.common.model import NamedPartition
 from kip848_client.errors import BrokerError, ErrorCode, Kip848Error
 from kip848_client.journal import JournalEvent
-from kip848_client.tools.recorder import RawRecord, Recorder
-from kip848_client.tools.shared.held_back import held_back, stable_offsets
-from kip848_client.tools.watching.group_metrics import GroupMetrics
-from kip848_client.tools.watching.lag_history import EndHistory
-from kip848_client.tools.watching.offsets_reader import (
+from kip848_client.tools.groups.lag_history import EndHistory
+from kip848_client.tools.groups.metrics import GroupMetrics
+from kip848_client.tools.groups.offsets_reader import (
     OffsetsReader,
     PartitionEnd,
     TopicIdLookup,
     exact_names,
     group_filter,
 )
+from kip848_client.tools.recorder import RawRecord, Recorder
+from kip848_client.tools.shared.held_back import held_back, stable_offsets
 
 _TURN_S: Final = 0.2
 

@@ -17,11 +17,11 @@ from kip848_client.admin import Admin
 from kip848_client.cli.shared.properties import reach, read_properties
 from kip848_client.errors import ConfigError, Kip848Error
 from kip848_client.journal import JournalEvent
+from kip848_client.tools.groups.offsets_reader import OffsetsReader, TopicIdLookup, exact_names, group_filter
+from kip848_client.tools.groups.watch_view import STUCK_MS
 from kip848_client.tools.recorder import Recorder
 from kip848_client.tools.report import Timeline
 from kip848_client.tools.shared.held_back import held_back, stable_offsets
-from kip848_client.tools.watching.offsets_reader import OffsetsReader, TopicIdLookup, exact_names, group_filter
-from kip848_client.tools.watching.watch_view import STUCK_MS
 
 _TIMEOUT_S: Final = 10.0
 _RECORDS_MAX: Final = 2_000_000

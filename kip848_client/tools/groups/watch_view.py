@@ -17,10 +17,10 @@ from kip848_client.cli.shared.tables import name_partitions
 from kip848_client.common.model import NamedPartition
 from kip848_client.common.plain_text import printable
 from kip848_client.journal import JournalEvent, JsonValue
+from kip848_client.tools.groups.lag_history import EndHistory, LagTrend
 from kip848_client.tools.report.timeline.lives import UNUSUAL_MS_MIN, CommitTimes
 from kip848_client.tools.report.timeline.names import member_name
 from kip848_client.tools.shared.held_back import held_back_sentence
-from kip848_client.tools.watching.lag_history import EndHistory, LagTrend
 
 LINES_KEPT: Final = 12
 _COMMIT_WINDOW_MS: Final = 10_000

@@ -19,8 +19,8 @@ from kip848_client.common.addresses import in_url, parse_listen_address
 from kip848_client.common.model import NamedPartition
 from kip848_client.common.plain_text import printable
 from kip848_client.errors import ConfigError
-from kip848_client.tools.watching.group_metrics import GroupTrack, TopicLag, by_topic
-from kip848_client.tools.watching.groups_follower import GroupsFollower, now_ms
+from kip848_client.tools.groups.follower import GroupsFollower, now_ms
+from kip848_client.tools.groups.metrics import GroupTrack, TopicLag, by_topic
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric

@@ -19,11 +19,11 @@ from kip848_client.cli.shared.properties import read_properties
 from kip848_client.common.plain_text import printable
 from kip848_client.errors import BrokerError, ConfigError, ErrorCode, Kip848Error
 from kip848_client.journal import JournalEvent
+from kip848_client.tools.groups.offsets_reader import OffsetsReader, TopicIdLookup
+from kip848_client.tools.groups.watch_screen import Screen, open_screen
+from kip848_client.tools.groups.watch_view import GroupView
 from kip848_client.tools.recorder import Recorder
 from kip848_client.tools.shared.held_back import held_back, stable_offsets
-from kip848_client.tools.watching.offsets_reader import OffsetsReader, TopicIdLookup
-from kip848_client.tools.watching.watch_screen import Screen, open_screen
-from kip848_client.tools.watching.watch_view import GroupView
 
 _LAG_EVERY_MS = 2_000
 _DESCRIBE_EVERY_MS = 1_000

@@ -14,8 +14,8 @@ from typing import IO, TYPE_CHECKING, Final, Protocol
 from kip848_client.cli.shared.tables import name_partitions
 from kip848_client.common.json_text import to_json
 from kip848_client.common.plain_text import counted, printable
+from kip848_client.tools.groups.watch_view import LINES_KEPT, GroupView, MemberRow
 from kip848_client.tools.shared.held_back import held_back_sentence
-from kip848_client.tools.watching.watch_view import LINES_KEPT, GroupView, MemberRow
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
