@@ -196,7 +196,7 @@ def reading(quick: bool) -> Iterator[Row]:
         for each in json.loads(kept.read_text(encoding="utf-8"))["comparisons"]:
             ours, theirs = (rate / 1e6 for rate in each["records_per_s"].values())
             yield f"`{each['call']}(500)`, records of 100 B", "million/s", ours, "raw `consume(500)`", theirs
-    records = 100_000 if quick else 400_000
+    records = 100_000 if quick else 200_000
     with broker_process({"t": 4}) as broker:
         fill(broker.bootstrap_servers, "t", records)
         common = {"servers": broker.bootstrap_servers, "topic": "t", "records": records}
