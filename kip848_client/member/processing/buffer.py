@@ -22,10 +22,10 @@ class Buffer:
     """
 
     def __init__(self, records_max: int, bytes_max: int) -> None:
-        self.records_max = records_max
-        self.bytes_max = bytes_max
-        self.held = 0
-        self.held_bytes = 0
+        self.records_max: int = records_max
+        self.bytes_max: int = bytes_max
+        self.held: int = 0
+        self.held_bytes: int = 0
         self.paused: Final[set[NamedPartition]] = set()
         self._full = self._full_bytes = False
 

@@ -20,15 +20,15 @@ class Lane:
     __slots__ = ("batch", "busy", "key", "queued", "singles", "waiting")
 
     def __init__(self, key: object) -> None:
-        self.key = key
+        self.key: object = key
         self.waiting: deque[Item] = deque()
-        self.busy = False
+        self.busy: bool = False
         """A call runs, waits to be tried again, or its dead letter is not acknowledged."""
-        self.queued = False
+        self.queued: bool = False
         """It stands in the partition's heap of lanes that may start, or waits for its batch."""
-        self.singles = 0
+        self.singles: int = 0
         """How many records at the front of `waiting` are handled one by one, because their batch failed."""
-        self.batch = -1
+        self.batch: int = -1
         """Which entry of the batches or keys that `Processing` keeps is its own."""
 
     @property
@@ -44,27 +44,27 @@ class AssignedPartition:
         self, name: NamedPartition, offset: int, done: Ranges, *, generation: int, level: deque[AssignedPartition]
     ) -> None:
         self.name: Final = name
-        self.level = level
+        self.level: deque[AssignedPartition] = level
         """The partitions of the same priority that have something to start."""
-        self.began = offset
+        self.began: int = offset
         """Where it began: the committed offset, else the first delivered record."""
         self.progress: Final = PartitionProgress(offset, done)
-        self.marks_end = done[-1][1] if done else 0
+        self.marks_end: int = done[-1][1] if done else 0
         """One after the last offset that is or may soon be in its marks."""
         self.generation: Final = generation
         self.lanes: Final[dict[object, Lane]] = {}
         self.startable: Final[list[tuple[int, int, Lane]]] = []
         """Heap of (offset, tie-breaker, lane)."""
-        self.turn = False
+        self.turn: bool = False
         """It stands in the round-robin of its level."""
         self.in_hand: Final[dict[int, Item]] = {}
         """Records by their numbers."""
-        self.held_bytes = 0
+        self.held_bytes: int = 0
         self.busy: Final[set[int]] = set()
         """Ids of its works that are not decided."""
-        self.begun = 0
+        self.begun: int = 0
         """Records of these works."""
-        self.draining = False
+        self.draining: bool = False
         self.committed: tuple[int, str] | None = None
         self.committing: tuple[int, str] | None = None
 
