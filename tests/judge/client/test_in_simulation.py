@@ -27,9 +27,10 @@ def test_no_rule_is_broken_in_a_simulated_group(scenario: str, seed: int) -> Non
     assert report.violation is None, str(report.violation)
 
 
-def test_a_process_that_stood_still_is_not_late_with_its_report() -> None:
-    """A paused container would be blamed for a rebalance that it could not take part in (seed: it sleeps for 15 s)."""
-    report = run(SCENARIOS["zombies"], seed=7_100_011, watch=[watch], keep_history=False)
+@pytest.mark.parametrize(("scenario", "seed"), [("zombies", 7_100_011), ("classic", 1_200_000_136)])
+def test_a_process_that_stood_still_is_not_late(scenario: str, seed: int) -> None:
+    """A paused container would be blamed for a rebalance that it could not take part in (it sleeps for 10 and 15 s)."""
+    report = run(SCENARIOS[scenario], seed=seed, watch=[watch], keep_history=False)
     assert report.violation is None, str(report.violation)
 
 

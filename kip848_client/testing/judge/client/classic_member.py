@@ -51,6 +51,8 @@ class _Member:
         self.join_due_ms: int | None = None
         self.join_due_by = 0
         """The rule by which it has to join again."""
+        self.join_late = False
+        """A heartbeat came after that was due: the first one of a process that stood still may."""
         self.left: Exchange | None = None
         self.unknown_on: set[int] = set()
         """Connections on which a join was answered with UNKNOWN_MEMBER_ID."""
@@ -124,7 +126,7 @@ class JudgedClassicGroup:
             )
             self._check_left(exchange, member)
             member.refused = 0
-            member.join_due_ms = None
+            member.join_due_ms, member.join_late = None, False
             member.joined_at = exchange.number
         self._check_claims(exchange, request, member)
         self._lost_on.discard(connection)
@@ -349,7 +351,8 @@ class JudgedClassicGroup:
         if member.join_due_ms is None:
             return
         late_ms = exchange.asked_ms - member.join_due_ms - member.rebalance_timeout_ms
-        kept = late_ms < _LATE_MS
+        late, member.join_late = member.join_late, late_ms >= _LATE_MS
+        kept = not (late and member.join_late)
         why = "the assignment took something from it" if member.join_due_by == 205 else "the group rebalances"
         self._findings.check(
             member.join_due_by,
@@ -359,7 +362,7 @@ class JudgedClassicGroup:
             seen=f"no JoinGroup {late_ms} ms after the rebalance timeout",
         )
         if not kept:
-            member.join_due_ms = None
+            member.join_due_ms, member.join_late = None, False
 
 
 def _claims(request: JoinGroupRequest) -> frozenset[_Named]:
