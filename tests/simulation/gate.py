@@ -6,6 +6,7 @@ Environment:
     SIMULATED_LONG_WITHIN_S: seconds for each scenario of a minute (30): some bugs need a group that lived for a while.
     SIMULATED_FRESH_WITHIN_S: seconds for each scenario with fresh seeds (15), which begin at a number of the commit, or
         of the day where there is no git. What breaks is named with its command.
+    SIMULATED_WATCH: more observers; tests.judge.client.simulated:watch is the referee of `kip848 judge client`.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ def setting(name: str, default: int) -> int:
 
 def play(*options: str) -> None:
     """Play runs; end here if one breaks."""
-    done = subprocess.run([*SIMULATE, *options], check=False)
+    watch = os.environ.get("SIMULATED_WATCH")
+    done = subprocess.run([*SIMULATE, *(("--watch", watch) if watch else ()), *options], check=False)
     if done.returncode:
         sys.exit(done.returncode)
 
