@@ -80,6 +80,27 @@ def _(patch: Patch) -> None:
     patch.setattr(HeldRecords, "acquired", acquired)
 
 
+@known_bug("what waits in a member is handed out although its lock has ended", "Q5", scenario="queue_members")
+def _(patch: Patch) -> None:
+    original = HeldRecords.take
+
+    def take(held: HeldRecords, count: int, *, now_ms: int) -> Any:
+        held._end_ms = None
+        return original(held, count, now_ms=now_ms)
+
+    patch.setattr(HeldRecords, "take", take)
+
+
+@known_bug("what was acquired in a session that is over is kept", "Q5", scenario="queue_members")
+def _(patch: Patch) -> None:
+    patch.setattr(HeldRecords, "lose", lambda *_: [])
+
+
+@known_bug("a renewal goes with other words", "Q6", scenario="queue_members")
+def _(patch: Patch) -> None:
+    patch.setattr(HeldRecords, "take_renewals", HeldRecords.take_said)
+
+
 @known_bug("a lost answer counts as a refusal", "Q6", scenario="queue_members")
 def _(patch: Patch) -> None:
     original = ShareReader.failed

@@ -56,6 +56,9 @@ class ShareNode:
         """Member -> number of its last session, while that is open."""
         self._gone: Final[set[int]] = set()
         """Numbers of connections that have ended."""
+        self._frozen = False
+        self._waiting: Final[list[Callable[[], None]]] = []
+        """What it does when it no longer stands still, in this order."""
 
     def is_up(self, node_id: int) -> bool:
         """Whether it accepts connections."""
@@ -68,9 +71,35 @@ class ShareNode:
         self.sessions = ShareSessions(sessions_max=_SESSIONS_MAX)
         self.opened.clear()
         self._gone.clear()
+        self._waiting.clear()
+        self._frozen = False
+
+    def freeze(self, for_ms: int) -> None:
+        """Stand still: connections are accepted, requests stay in their sockets, and locks end meanwhile."""
+        if self.up and not self._frozen:
+            self._frozen = True
+            self._nodes.scheduler.note(f"node {self.node_id}", "frozen", ms=for_ms)
+            self._nodes.scheduler.call_in(for_ms, self.thaw)
+
+    def thaw(self) -> None:
+        """Go on, with what has arrived."""
+        self._frozen = False
+        waiting = list(self._waiting)
+        self._waiting.clear()
+        for action in waiting:
+            action()
+
+    def _awake(self, action: Callable[[], None]) -> None:
+        if self._frozen:
+            self._waiting.append(action)
+        else:
+            action()
 
     def connection_gone(self, connection: SimulatedConnection) -> None:
         """Free what was acquired in its session."""
+        self._awake(lambda: self._connection_gone(connection))
+
+    def _connection_gone(self, connection: SimulatedConnection) -> None:
         self._gone.add(self._nodes.number_of(connection))
         gone = self.sessions.connection_gone(self._nodes.number_of(connection))
         if gone.ended is not None:
@@ -81,6 +110,9 @@ class ShareNode:
         del node_id, api_version, client_id
         connection = self._nodes.network.serving
         assert connection is not None
+        self._awake(lambda: self._serve(request, connection, reply))
+
+    def _serve(self, request: AnyRequest, connection: SimulatedConnection, reply: Reply) -> None:
         if self._nodes.number_of(connection) in self._gone:
             return
         if isinstance(request, ShareFetchRequest):
@@ -123,7 +155,7 @@ class ShareNode:
             found = self._acquire(member, reads, request)
             now_ms = self._nodes.scheduler.now_ms
             if not any(data.acquired_records or data.error_code for data in found.values()) and now_ms < until_ms:
-                self._nodes.scheduler.call_in(min(_LOOK_EVERY_MS, until_ms - now_ms), look)
+                self._nodes.scheduler.call_in(min(_LOOK_EVERY_MS, until_ms - now_ms), lambda: self._awake(look))
                 return
             self._answer(request, found, verdicts, reply)
 

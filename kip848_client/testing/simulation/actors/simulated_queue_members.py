@@ -67,6 +67,7 @@ from kip848_client.testing.simulation.virtual.scenario import Scenario
 from kip848_client.testing.simulation.virtual.scheduler import Scheduler, Timer
 from kip848_client.testing.simulation.virtual.violation import fail
 from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.messages.share_acknowledge import ShareAcknowledgeRequest
 from kip848_client.wire.messages.share_fetch import ShareFetchRequest
 from kip848_client.wire.schema import Response
 
@@ -200,6 +201,9 @@ class QueueFleet(Environment):
                 self.cluster.crash()
             case Kind.CRASH_COORDINATOR:
                 self.nodes.crash(rumour_ms, self._back)
+            case Kind.FREEZE:
+                node = rng.choice(list(self.nodes.servers.values()))
+                node.freeze(rng.randint(200, 3 * self.scenario.request_timeout_ms))
             case Kind.FAIL_OVER if rng.random() < 0.4:
                 self.cluster.fail_over(believes_for_ms=0, load_ms=rng.choice((0, 50, 700)), rumour_ms=rumour_ms)
             case Kind.FAIL_OVER:
@@ -213,6 +217,7 @@ class QueueFleet(Environment):
         self.scheduler.call_in(2 * self.scenario.request_timeout_ms, self._settle)
         for node in self.nodes.servers.values():
             node.up = True
+            node.thaw()
         for of, node_id in self.nodes.leaders.items():
             self.nodes.claimed[of] = node_id
         for name in self.scenario.topics:
@@ -483,6 +488,8 @@ class ShareProcess:
             self._disturbed = self._disturbed or self.ends
             self._asked.pop(send.request_id, None)
             self.reader.failed(send.request_id, error, now_ms=self.now_ms)
+            if not self.ends and self.reader.held.holds_of(send.node_id):  # R336
+                fail("Q5", f"{self.name} has records of node {send.node_id}, and its session there is over")
             self.step()
 
         def answered(response: Response) -> None:
@@ -490,7 +497,11 @@ class ShareProcess:
             self.reader.answered(send.request_id, response, now_ms=self.now_ms)
             self.step()
 
-        if isinstance(send.request, ShareFetchRequest) and not any(said_in(send.request).values()):
+        assert isinstance(send.request, ShareFetchRequest | ShareAcknowledgeRequest)
+        words = {word for said in said_in(send.request).values() for batch in said for word in batch.types}
+        if AcknowledgeType.RENEW in words and len(words) > 1:  # R339
+            fail("Q6", f"{self.name} says {sorted(words)} in one request: if a renewal is refused, all of it is")
+        if isinstance(send.request, ShareFetchRequest) and not words:
             self._asked[send.request_id] = send.node_id
         self._on_link(
             send.node_id, lambda link: self._write(link, send.request, send.timeout_ms, answered, failed), failed
@@ -678,9 +689,11 @@ class ShareProcess:
     # --- what must hold
 
     def _took(self, held: AcquiredRecord) -> None:
-        """Q5, and that a gap is no record."""
+        """Q5: there is a record, its lock holds (R337), and the leader knows of it."""
         if not has_record(held.offset):
             fail("Q5", f"{self.name} is handed {held.offset} of partition {held.partition[1]}, where no record is")
+        if held.lock_until_ms <= self.now_ms:
+            fail("Q5", f"{self.name} is handed {held.offset} of partition {held.partition[1]}, and its lock has ended")
         self._is_own(held)
 
     def _is_own(self, held: AcquiredRecord) -> None:

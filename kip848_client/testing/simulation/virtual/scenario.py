@@ -98,7 +98,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         replication_ms: most time that a record needs until it is durable; answers wait for it.
         compaction: fraction of the loads that read a compacted log.
         cuts: clients without network; *one_way* of them in one direction only.
-        freezes: processes that stand still, as a paused virtual machine does, for up to two sessions.
+        freezes: processes that stand still, as a paused virtual machine does, for up to two sessions; in a share group,
+            leaders of partitions, for up to three request time-outs.
         drift: how much faster or slower clocks may run, as a fraction.
         wall_jumps: the coordinator's wall clock is set an hour forward or back.
         refusals: requests that are answered with an error code, as the fault vocabulary does it.
