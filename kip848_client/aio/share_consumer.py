@@ -129,7 +129,7 @@ class AsyncShareConsumer(Generic[K_co, V_co]):
 
         Raises:
             IllegalStateError: the consumer is closed, or nothing is subscribed; or with explicit acknowledgement a
-                record of the poll() before was not acknowledged.
+                record of this task's poll() before was not acknowledged.
             Kip848Error: a broker refused a request; every later call raises a ``fatal`` one again.
         """
         return await self.consume(self._core.config.max_poll_records, timeout)
@@ -145,20 +145,20 @@ class AsyncShareConsumer(Generic[K_co, V_co]):
             Kip848Error: what `poll` raises.
         """
         self._enter()
-        count = max(1, record_count(num_messages))
+        count, caller = max(1, record_count(num_messages)), anyio.get_current_task().id
         until_s = None if timeout is None or timeout < 0 else time.monotonic() + timeout
         self._core.check_open()  # before the try: after a fork wake() might wait for a lock for ever
         unsent: bool | None = None  # Ctrl-C may come when begin_poll() has accepted and not returned yet
         try:
-            unsent = self._core.begin_poll()
+            unsent = self._core.begin_poll(caller)
             while True:
                 self._core.tell_outcomes()
-                found = self._core.take(count)
+                found = self._core.take(count, caller)
                 if found:
                     return found
                 if self._core.host.closing:
                     raise IllegalStateError("the share consumer was closed while this waited for records")
-                self._core.want(count, wake=unsent)
+                self._core.want(count, caller, wake=unsent)
                 unsent = False
                 left_s = None if until_s is None else max(0.0, until_s - time.monotonic())
                 if not await self._wait(left_s) and not self._core.has_news:
@@ -167,7 +167,7 @@ class AsyncShareConsumer(Generic[K_co, V_co]):
             if unsent is None:
                 self._core.host.wake()
             else:
-                self._core.want(0, wake=unsent)
+                self._core.want(0, caller, wake=unsent)
 
     async def __aiter__(self) -> AsyncIterator[ShareMessage[K_co, V_co]]:
         """Yield records for ever, each accepted (implicitly) once the next one is asked for; ends after close()."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
@@ -111,7 +112,7 @@ class ShareConsumer(Generic[K_co, V_co]):
 
         Raises:
             IllegalStateError: the consumer is closed, or nothing is subscribed; or with explicit acknowledgement a
-                record of the poll() before was not acknowledged.
+                record of this thread's poll() before was not acknowledged.
             DeserializationError: a deserialiser raised; the record is rejected.
             Kip848Error: a broker refused a request; every later call raises a ``fatal`` one again.
         """
@@ -123,21 +124,21 @@ class ShareConsumer(Generic[K_co, V_co]):
         Raises:
             Kip848Error: what `poll` raises.
         """
-        count = max(1, record_count(num_messages))
+        count, caller = max(1, record_count(num_messages)), threading.get_ident()
         until_s = None if timeout is None or timeout < 0 else time.monotonic() + timeout
         self._core.check_open()  # before the try: after a fork wake() might wait for a lock for ever
         unsent: bool | None = None  # Ctrl-C may come when begin_poll() has accepted and not returned yet
         try:
-            unsent = self._core.begin_poll()
+            unsent = self._core.begin_poll(caller)
             while True:
                 version = self._changes.version
                 self._core.tell_outcomes()
-                found = self._core.take(count)
+                found = self._core.take(count, caller)
                 if found:
                     return found
                 if self._core.host.closing:
                     raise IllegalStateError("the share consumer was closed while this waited for records")
-                self._core.want(count, wake=unsent)
+                self._core.want(count, caller, wake=unsent)
                 unsent = False
                 if not self._core.has_news and not self._changes.wait(version, until_s):
                     return []
@@ -145,7 +146,7 @@ class ShareConsumer(Generic[K_co, V_co]):
             if unsent is None:
                 self._core.host.wake()
             else:
-                self._core.want(0, wake=unsent)
+                self._core.want(0, caller, wake=unsent)
 
     def __iter__(self) -> Iterator[ShareMessage[K_co, V_co]]:
         """Yield records for ever, each accepted (implicitly) once the next one is asked for; ends after close()."""

@@ -82,8 +82,10 @@ class ShareCore:
         self.hands_over: bool = False
         """``process()`` is to end, or to end as soon as it begins."""
         self._values: Final[Deserializers | None] = deserializers_of(self.config.connections)
-        self._returned: dict[AcquiredRecord, None] = {}
-        """What the last poll() returned and nobody has acknowledged."""
+        self._returned: dict[AcquiredRecord, int] = {}
+        """What the last poll() returned and nobody has acknowledged -> the thread or task that called it."""
+        self._wishes: Final[dict[int, int]] = {}
+        """Thread or task -> how many records its poll() waits for."""
         self._failure: DeserializationError | None = None
         self._last_commit_id = 0
         self._metrics: Final = ClientMetrics(
@@ -133,8 +135,11 @@ class ShareCore:
 
     # --- records
 
-    def begin_poll(self) -> bool:
-        """Accept what was returned (implicit), or see that all of it was acknowledged (explicit).
+    def begin_poll(self, caller: int = 0) -> bool:
+        """Accept what was returned (implicit), or see that all that *caller* got was acknowledged (explicit).
+
+        Args:
+            caller: the number of the thread or task.
 
         Returns:
             Whether the other thread must be woken to send it: by `want`, so that it goes with the next fetch.
@@ -149,18 +154,19 @@ class ShareCore:
         if not self.config.explicit:
             return self._accept_returned()
         with self.host.lock:
-            self._returned = {held: None for held in self._returned if self.has(held)}
-            if self._returned:
-                first = next(iter(self._returned))
+            self._returned = {held: of for held, of in self._returned.items() if self.has(held)}
+            open_ones = [held for held, of in self._returned.items() if of == caller]
+            if open_ones:
+                first = open_ones[0]
                 raise IllegalStateError(
-                    f"{len(self._returned)} records of the last poll() were not acknowledged, the first is "
+                    f"{len(open_ones)} records of the last poll() were not acknowledged, the first is "
                     f"{first.topic}-{first.partition[1]} offset {first.offset}; with "
                     "share.acknowledgement.mode=explicit acknowledge() each record before the next poll()"
                 )
         return False
 
-    def want(self, count: int, *, wake: bool = False) -> None:
-        """Acquire at most *count* records beyond those that wait: only while somebody waits for them, as Java does.
+    def want(self, count: int, caller: int = 0, *, wake: bool = False) -> None:
+        """Acquire at most *count* records for *caller* beyond those that wait: only while it waits, as Java does.
 
         A worker would otherwise sit on the jobs of others while it handles its own.
 
@@ -168,13 +174,21 @@ class ShareCore:
             wake: there is something to send as well.
         """
         with self.host.lock:
-            changed = self.host.reader.room != count
-            self.host.reader.room = count
+            before = self.host.reader.room
+            self._wish(caller, count)
+            changed = self.host.reader.room != before
         if changed or wake:
             self.host.wake()
 
-    def take(self, count: int) -> list[ShareMessage[Any, Any]]:
-        """Hand out what is there, at most *count* records; maybe none.
+    def _wish(self, caller: int, count: int) -> None:
+        if count:
+            self._wishes[caller] = count
+        else:
+            self._wishes.pop(caller, None)
+        self.host.reader.room = sum(self._wishes.values())
+
+    def take(self, count: int, caller: int = 0) -> list[ShareMessage[Any, Any]]:
+        """Hand out what is there to *caller*, at most *count* records; maybe none.
 
         Raises:
             Kip848Error: a broker refused something.
@@ -187,10 +201,12 @@ class ShareCore:
             self.raise_error()
             reader = self.host.reader
             taken = reader.take(count, now_ms=self.clock.now_ms())
-            if self.processor is None:
-                self._returned |= dict.fromkeys(taken)
-            if taken:  # in this step: the other thread would acquire as much once more
-                reader.room = 0 if self.processor is None else max(0, reader.room - len(taken))
+            # In this step: the other thread would acquire as much once more.
+            if self.processor is not None:
+                reader.room = max(0, reader.room - len(taken))
+            elif taken:
+                self._returned |= dict.fromkeys(taken, caller)
+                self._wish(caller, 0)
         return self._open(taken)
 
     @property

@@ -7,17 +7,22 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from uuid import UUID
 
 import anyio
 import confluent_kafka
 import msgspec
 import pytest
 
-from kip848_client import AcknowledgeType, AsyncShareConsumer, BrokerError, EmbeddedBroker, ShareConsumer
+from kip848_client import AcknowledgeType, AsyncShareConsumer, BrokerError, EmbeddedBroker, ShareConsumer, ShareMessage
 from kip848_client.errors import DeserializationError, FatalGroupError, IllegalStateError, Kip848Error
+from kip848_client.member.share.held_records import AcquiredRecord
+from kip848_client.share.core import ShareCore
 from kip848_client.testing import ALWAYS, BrokerSasl, BrokerTls, SharePartitionSnapshot, close, lose_reply, rewrite
 from kip848_client.wire.api_keys import ApiKey
+from kip848_client.wire.record_batch import Record
 from tests.security.certificates import Authority, Identity
 from tests.security.conftest import authority, server_identity
 from tests.support.telemetry_sdk import sdk_in_memory
@@ -441,3 +446,47 @@ def test_metrics_count_what_became_of_records(broker: EmbeddedBroker, monkeypatc
         "not.acknowledged.total": 0,
         "in.hand": 2,
     }
+
+
+ONE_AT_A_TIME = {"max.poll.records": 1, "share.acquire.mode": "record_limit"}
+
+
+def test_a_thread_polls_while_another_one_has_a_record(broker: EmbeddedBroker) -> None:
+    """Each acknowledges by hand what it got: the record of the other one is none of its business."""
+    broker.produce_many("mails", ["a", "b"])
+    with explicit(broker, **ONE_AT_A_TIME) as consumer, ThreadPoolExecutor(1) as pool:
+        (mine,) = consumer.poll(SOON_S)
+        (other,) = pool.submit(consumer.poll, SOON_S).result()
+        assert [mine.value(), other.value()] == [b"a", b"b"]
+        with pytest.raises(IllegalStateError, match="1 records of the last poll"):
+            consumer.poll(0)
+
+
+def test_a_task_polls_while_another_one_has_a_record(broker: EmbeddedBroker) -> None:
+    """A task group of workers, each with a loop of its own."""
+    broker.produce_many("mails", ["a", "b"])
+    conf = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g", **ONE_AT_A_TIME}
+
+    async def main() -> list[ShareMessage[Any, Any]]:
+        async with AsyncShareConsumer({**conf, "share.acknowledgement.mode": "explicit"}) as consumer:
+            await consumer.subscribe(["mails"])
+            got = await consumer.poll(SOON_S)
+
+            async def work() -> None:
+                got.extend(await consumer.poll(SOON_S))
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(work)
+        return got
+
+    assert [message.value() for message in anyio.run(main)] == [b"a", b"b"]
+
+
+def test_a_thread_still_waits_for_records_after_another_one_got_some() -> None:
+    """It would have to wait for the next heartbeat until records were acquired for it."""
+    core = ShareCore({"bootstrap.servers": "127.0.0.1:9", "group.id": "g"})
+    core.want(5, 1)
+    core.want(3, 2)
+    core.host.reader.held.acquired([AcquiredRecord((UUID(int=1), 0), "mails", Record(b"a"), 1, 2**60, 1)])
+    core.take(5, 1)
+    assert core.host.reader.room == 3
