@@ -9,6 +9,8 @@ operators' tools (`tools`), and `spark`. The clients work without the other thre
 
 import lazy_loader
 
+__import__("datetime")  # before msgspec, whose C code imports it, and swallows a Ctrl-C that comes meanwhile
+
 _load, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 

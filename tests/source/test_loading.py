@@ -54,6 +54,29 @@ def test_a_consumer_loads_nothing_that_a_plain_one_does_not_need() -> None:
     assert not loaded & WHEN_NEEDED
 
 
+INTERRUPTED = """
+import sys
+
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name == "datetime":
+            sys.meta_path.remove(self)
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupt())
+try:
+    from kip848_client import Consumer
+except KeyboardInterrupt:
+    print("raised")
+"""
+
+
+def test_a_key_press_during_the_import_is_not_lost() -> None:
+    """msgspec's C code swallows it there: the program went on until it was killed."""
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, check=True)
+    assert done.stdout == "raised\n"
+
+
 COMMAND = """
 import atexit
 import sys
