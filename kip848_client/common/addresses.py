@@ -9,7 +9,7 @@ import msgspec
 
 from kip848_client.errors import ConfigError
 
-_ADDRESS: Final = re.compile(r"(?:\[(?P<ipv6>[^\[\]]+)\]|(?P<host>[^\[\]:]*))(?::(?P<port>[0-9]{0,5}))?")
+_ADDRESS: Final = re.compile(r"(?:\[(?P<ipv6>[^\[\]\s]+)\]|(?P<host>[^\[\]:\s]*))(?::(?P<port>[0-9]{0,5}))?")
 _KAFKA_PORT: Final = 9092
 
 
@@ -64,7 +64,7 @@ def parse_address(text: str, *, what: str, default_port: int = _KAFKA_PORT) -> B
     host = found and (found["ipv6"] or found["host"])
     port = int(found["port"] or default_port) if found else 0
     if not host or not 0 < port < 65536:
-        raise ConfigError(f"{what} {text!r} is not host:port with a port of 1 to 65535")
+        raise ConfigError(f"{what} {text!r} is not host:port with a port of 1 to 65535; separate several with commas")
     return BootstrapServer(host, port)
 
 

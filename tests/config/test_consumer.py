@@ -35,6 +35,15 @@ def test_the_two_required_keys_are_enough() -> None:
     assert config.rebalance_timeout_ms == config.max_poll_interval_ms == 300_000
 
 
+@pytest.mark.parametrize("servers", ["a:9092, b c:9092", "a :9092", "a: 9092", "[:: 1]:9092"])
+def test_a_blank_inside_an_address_is_refused(servers: str) -> None:
+    """A forgotten comma made a host that no resolver knows, and that was tried for ever."""
+    with pytest.raises(ConfigError, match="is not host:port"):
+        parse_consumer_config(BASE | {"bootstrap.servers": servers})
+    around = parse_consumer_config(BASE | {"bootstrap.servers": " a:9092 ,\tb:9093 , "})
+    assert around.bootstrap_servers == (BootstrapServer("a", 9092), BootstrapServer("b", 9093))
+
+
 @pytest.mark.parametrize("missing", ["bootstrap.servers", "group.id"])
 def test_a_missing_required_key_is_named(missing: str) -> None:
     """Users see which key they forgot, not a failure of the data plane."""
