@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import math
 import time
 from collections import deque
@@ -45,7 +46,7 @@ YIELD_S: Final = 0.001
 """A task that has handled records for so long lets others run."""
 _FULL_SLICE_S: Final = 0.1
 """How often a consumer whose buffer is full takes part in rebalances."""
-_TOLD_EVERY_S: Final = 30.0
+_TOLD_EVERY_S: Final = 5.0
 """How often the log says that process() waits for handlers that were cancelled."""
 
 
@@ -73,7 +74,7 @@ class TaskProcessor(Driver):
         self._handler: Final = handler
         self._context: Final = copy_context()
         """Of the caller; each call of the handler has a copy, so that records see nothing of each other."""
-        self._running: Final[dict[int, tuple[Work, anyio.CancelScope]]] = {}
+        self._running: Final[dict[int, tuple[Work, anyio.CancelScope, Coroutine[Any, Any, None]]]] = {}
         self._reading: Final = anyio.CancelScope()
         self._moved = anyio.Event()
         """Set when a handler has ended, if `_awaits_end`."""
@@ -480,7 +481,8 @@ class TaskProcessor(Driver):
             self.core.forget(names, now_ms())
             self.perform()
         while self._running:  # they swallow their cancellation
-            self.log_handlers_that_do_not_end([work for work, _ in self._running.values()])
+            work, _, call = min(self._running.values(), key=lambda running: running[0].started_ms)
+            self.log_handlers_that_do_not_end(len(self._running), work, at=_where(call))
             with anyio.move_on_after(_TOLD_EVERY_S):
                 while self._running:
                     await self._next_end().wait()
@@ -510,8 +512,11 @@ class TaskProcessor(Driver):
         self._outside = True
         try:
             function()
+        except BaseException as error:  # noqa: BLE001  else it ends the event loop, or only its log has it
+            self.stop(error)
         finally:
             self._outside = False
+        self._tell()
 
     async def _park(self) -> Work | None:
         """Wait for another work."""
@@ -528,12 +533,13 @@ class TaskProcessor(Driver):
         # Shielded: a cancelled process() lets handlers end within grace_s.
         with anyio.CancelScope(shield=True) as scope:
             while True:
-                self._running[id(work)] = (work, scope)
+                call = self._call_handler(work)
+                self._running[id(work)] = (work, scope, call)
                 error = None
                 if work.state != "running":  # it was cancelled before this task began with it
                     scope.cancel()
                 try:
-                    await _in_context(self._context.copy(), self._call_handler(work))
+                    await _in_context(self._context.copy(), call)
                 except asyncio.CancelledError as raised:
                     if scope.cancel_called:
                         raise
@@ -605,19 +611,11 @@ class TaskProcessor(Driver):
 
         def apply() -> None:
             self.apply(self.changed(concurrency=concurrency, limits=limits))
-            self._tell()
 
         self._in_loop(apply)
 
     def _tell_from_thread(self, function: Callable[[], None]) -> None:
-        def call() -> None:
-            try:
-                function()
-            except BaseException as error:  # noqa: BLE001  else it ends the event loop, or only its log has it
-                self.stop(error)
-            self._tell()
-
-        self._in_loop(call)
+        self._in_loop(function)
 
     def _tell(self) -> None:
         """Wake who waits for what has happened."""
@@ -663,6 +661,14 @@ def _awaitable(result: Awaitable[object]) -> Awaitable[object]:
             "Consumer.process for a synchronous one"
         )
     return result
+
+
+def _where(call: Coroutine[Any, Any, None]) -> str:
+    """The coroutine that a call of the handler awaits, and where it stands."""
+    handler = getattr(call, "cr_await", None)
+    if not inspect.iscoroutine(handler) or handler.cr_frame is None:
+        return repr(handler)
+    return f"{handler.__qualname__} ({handler.cr_frame.f_code.co_filename}:{handler.cr_frame.f_lineno})"
 
 
 def _call(function: Callable[[], object]) -> None:

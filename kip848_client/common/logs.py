@@ -129,7 +129,7 @@ class LogEvent(enum.StrEnum):
     )
     HANDLERS_DO_NOT_END = (
         "processing.handlers_do_not_end",
-        "group_id, handlers, oldest, seconds: handlers swallow their cancellation; process() waits for them",
+        "group_id, handlers, oldest, at, seconds: handlers swallow their cancellation; process() waits for them",
     )
     HANDLER_PROCESS_DIED = (
         "processing.process_died",

@@ -18,17 +18,22 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 
 from kip848_client import AsyncConsumer, Consumer, DeadLetters
+from kip848_client.aio.processing import TaskProcessor
 from kip848_client.errors import ArgumentTypeError, ConfigError, ErrorCode, ProcessingError, TopicAuthorizationError
 from kip848_client.member.processing.marks import decode_marks
 from kip848_client.testing import EmbeddedBroker, NewRecord
 from kip848_client.testing.faults import ALWAYS, error
 from tests.processing.orders import fill, member_conf
-from tests.support.waiting import wait_until
+from tests.support.waiting import SOON_S, wait_until
 
 
 def _committed(broker: EmbeddedBroker) -> int | None:
     committed: int | None = broker.groups.committed("g").get(("orders", 0))
     return committed
+
+
+async def _nothing(_: Any) -> None:
+    """A handler."""
 
 
 @pytest.mark.parametrize("exit_", [SystemExit, KeyboardInterrupt])
@@ -126,6 +131,26 @@ def test_the_log_names_handlers_that_swallow_their_cancellation(
 
     asyncio.run(main())
     assert "orders-0 at offset 0" in caplog.text
+    assert f"handle ({__file__}:" in caplog.text
+
+
+def test_an_error_after_a_commit_ends_process(kip848_broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only asyncio's log had it, and process() never committed again."""
+    fill(kip848_broker, 1)
+
+    def raises(*_: Any) -> bool:
+        monkeypatch.undo()
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(TaskProcessor, "commit_ended", raises)
+
+    async def main() -> None:
+        async with AsyncConsumer(member_conf(kip848_broker)) as consumer:
+            await consumer.subscribe(["orders"])
+            with pytest.raises(RuntimeError, match="a bug"):
+                await asyncio.wait_for(consumer.process(_nothing), SOON_S)
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize("assigned", [False, True])

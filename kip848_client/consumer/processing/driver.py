@@ -472,15 +472,15 @@ class Driver(ABC):
         text = str(error).removesuffix(f"; {POLL_ADVICE}")
         log_event(logging.WARNING, LogEvent.PROCESSING_LATE, group_id=self._group_id, error=text)
 
-    def log_handlers_that_do_not_end(self, works: Sequence[Work]) -> None:
-        """They were cancelled, and process() waits for them."""
-        oldest = min(works, key=lambda work: work.started_ms)
+    def log_handlers_that_do_not_end(self, count: int, oldest: Work, *, at: str) -> None:
+        """So many were cancelled, and process() waits for them. The one that runs longest stands *at* this place."""
         log_event(
             logging.WARNING,
             LogEvent.HANDLERS_DO_NOT_END,
             group_id=self._group_id,
-            handlers=len(works),
+            handlers=count,
             oldest=_place(oldest),
+            at=at,
             seconds=(now_ms() - oldest.started_ms) // 1000,
         )
 
