@@ -137,6 +137,8 @@ class ShareHost:
         """Leader -> the connection to it that was used last."""
         self._timer: asyncio.TimerHandle | None = None
         self._stopping: anyio.Event | None = None
+        self._bug: Exception | None = None
+        """What a callback of the event loop has raised."""
         self._closing_until_ms: int | None = None
         self._reader_closed = False
         self._leaving = False
@@ -171,7 +173,7 @@ class ShareHost:
             if self._loop is None or self._woken:
                 return
             with suppress(RuntimeError):  # the loop was closed meanwhile
-                self._loop.call_soon_threadsafe(self._advance, context=self._context)
+                self._loop.call_soon_threadsafe(self._come_by, context=self._context)
             self._woken = True  # not before: Ctrl-C may come in between, and nothing would wake the thread again
 
     @property
@@ -229,6 +231,8 @@ class ShareHost:
                 self._advance()
                 await self._stopping.wait()
                 self._tasks.cancel_scope.cancel()
+            if self._bug is not None:
+                raise self._bug
         finally:
             if self._timer is not None:
                 self._timer.cancel()
@@ -245,6 +249,15 @@ class ShareHost:
         with self.lock:
             self._early.append(event)
         self._advance()
+
+    def _come_by(self) -> None:
+        """`_advance`, as a callback: an exception ends the thread, instead of a line in asyncio's log."""
+        try:
+            self._advance()
+        except Exception as bug:  # noqa: BLE001  wherever it is
+            assert self._stopping is not None
+            self._bug = bug
+            self._stopping.set()
 
     def _advance(self) -> None:
         """Step both cores until nothing is left to do now."""
@@ -356,7 +369,7 @@ class ShareHost:
         loop = self._loop
         if due and loop is not None and self._stopping is not None and not self._stopping.is_set():
             delay_ms = max(min(due) - self._clock.now_ms(), 1)
-            self._timer = loop.call_later(delay_ms / 1000, self._advance)
+            self._timer = loop.call_later(delay_ms / 1000, self._come_by)
 
     # --- requests
 

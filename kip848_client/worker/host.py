@@ -148,6 +148,8 @@ class WorkerHost:
         self._opening: anyio.Lock | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._stopping: anyio.Event | None = None
+        self._bug: Exception | None = None
+        """What a callback of the event loop has raised."""
 
     # --- from any thread
 
@@ -172,7 +174,7 @@ class WorkerHost:
                 self._early.append(event)
                 return
         try:
-            loop.call_soon_threadsafe(lambda: self._step(event), context=self._context)
+            loop.call_soon_threadsafe(self._come_by, event, context=self._context)
         except RuntimeError:  # the loop was closed meanwhile: the worker has ended
             return
 
@@ -221,6 +223,8 @@ class WorkerHost:
                     self._step(event)
                 await self._stopping.wait()
                 self._tasks.cancel_scope.cancel()
+            if self._bug is not None:
+                raise self._bug
         finally:
             if self._timer is not None:
                 self._timer.cancel()
@@ -230,6 +234,15 @@ class WorkerHost:
                     await self._classic.aclose()
                 if self._sender is not None:
                     await self._sender.aclose()
+
+    def _come_by(self, event: WorkerEvent) -> None:
+        """`_step`, as a callback: an exception ends the thread, instead of a line in asyncio's log."""
+        try:
+            self._step(event)
+        except Exception as bug:  # noqa: BLE001  wherever it is
+            assert self._stopping is not None
+            self._bug = bug
+            self._stopping.set()
 
     def _step(self, event: WorkerEvent) -> None:
         if self._stopping is None or self._stopping.is_set():
@@ -307,7 +320,7 @@ class WorkerHost:
         loop = self._loop
         if deadline_ms is not None and loop is not None and self._stopping is not None and not self._stopping.is_set():
             delay_ms = max(deadline_ms - self._clock.now_ms(), 1)
-            self._timer = loop.call_later(delay_ms / 1000, lambda: self._step(WorkerTick()))
+            self._timer = loop.call_later(delay_ms / 1000, self._come_by, WorkerTick())
 
     async def _send(self, send: Send) -> None:
         sent_ms = self._clock.now_ms()

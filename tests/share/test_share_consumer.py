@@ -10,7 +10,7 @@ import pytest
 
 from kip848_client import AcknowledgeType, BrokerError, ConfigError, EmbeddedBroker, IllegalStateError, ShareConsumer
 from kip848_client.common.clock import ManualClock
-from kip848_client.errors import FatalGroupError
+from kip848_client.errors import FatalGroupError, Kip848Error
 from kip848_client.share.config import parse_share_config
 from kip848_client.share.host import ShareHost
 from kip848_client.testing import lose_reply
@@ -60,6 +60,21 @@ def test_the_next_call_wakes_the_thread_if_one_was_cut_off() -> None:
     host.wake()
 
     assert len(asked) == 2
+
+
+def test_a_bug_in_the_thread_is_raised_by_the_next_call(
+    broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only asyncio's log had it, and poll() waited for ever."""
+    with share_consumer(broker) as consumer:
+        consumer.poll(0)
+
+        def step(*_: object, **__: object) -> None:
+            raise RuntimeError("unforeseen")
+
+        monkeypatch.setattr(consumer._core.host.member, "step", step)
+        with pytest.raises(Kip848Error, match="unforeseen"):
+            consumer.poll(SOON_S)
 
 
 def test_two_workers_share_the_records_of_one_partition(broker: EmbeddedBroker) -> None:

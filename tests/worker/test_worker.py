@@ -35,6 +35,7 @@ from kip848_client.wire.messages.join_group import JoinGroupRequest, JoinGroupRe
 from kip848_client.worker.classic.classic_messages import PROTOCOL_TYPE, Claim
 from kip848_client.worker.classic.classic_round import ClassicRound
 from kip848_client.worker.core import WorkerSettings
+from kip848_client.worker.events import DrainRequested
 from tests.support.waiting import SOON_S, wait_until
 
 FEEDS = ["audusd", "eurusd", "gbpusd", "usdjpy"]
@@ -423,6 +424,24 @@ def test_calls_out_of_order_are_refused() -> None:
     with Worker({"bootstrap.servers": "127.0.0.1:9", "group.id": "g"}, units=["a"], on_assigned=lambda *_: None):
         pass
     assert time.monotonic() - before_s < SOON_S
+
+
+def test_a_bug_in_the_thread_is_raised_by_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only asyncio's log had it, and wait() waited for ever."""
+    worker = Worker({"bootstrap.servers": "127.0.0.1:9", "group.id": "g"}, units=["a"], on_assigned=lambda *_: None)
+    with worker:
+
+        def step(*_: object, **__: object) -> None:
+            raise RuntimeError("unforeseen")
+
+        host = worker._host
+        assert host is not None
+        wait_until(lambda: host._timer is not None, what="it has begun")
+        monkeypatch.setattr(host._core, "step", step)
+        host.post(DrainRequested())
+        with pytest.raises(IllegalStateError, match="see the cause") as raised:
+            worker.wait(SOON_S)
+        assert str(raised.value.__cause__) == "unforeseen"
 
 
 def test_a_newcomer_that_dies_and_is_never_expired_holds_the_units_up_for_two_sessions() -> None:
