@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from functools import partial
 from uuid import UUID
 
@@ -285,3 +286,16 @@ def test_a_step_does_not_look_at_each_commit_in_flight() -> None:
     for _ in range(500):
         member.commit(positions(t_0=1), kind=CommitKind.ASYNC)
     assert work() < first + 50
+
+
+def test_commits_that_a_later_one_replaces_take_no_memory() -> None:
+    """While no coordinator was there, a loop that commits each record kept all of them."""
+    member = without_coordinator(stable())
+
+    def kept() -> int:
+        return sum(type(each).__module__ == "kip848_client.member.offsets.commits" for each in gc.get_objects())
+
+    before = kept()
+    for at in range(100):
+        member.commit(positions(t_0=at), kind=CommitKind.ASYNC, without_callback=True)
+    assert kept() < before + 10

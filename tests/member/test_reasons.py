@@ -167,11 +167,18 @@ def test_a_new_subscription_is_no_consequence_of_the_last_leave() -> None:
     assert "it has not joined yet, which poll() does" in refused_commit(member)
 
 
-def test_a_commit_beside_a_group_with_members_names_them() -> None:
+@pytest.mark.parametrize(
+    ("code", "advice"),
+    [
+        (ErrorCode.UNKNOWN_MEMBER_ID, "a consumer that assigns by hand needs a group.id of its own"),
+        (ErrorCode.GROUP_ID_NOT_FOUND, "the id belongs to a group of another type"),
+    ],
+)
+def test_a_refused_commit_of_a_consumer_in_no_group_says_why(code: ErrorCode, advice: str) -> None:
     """assign() with the group.id of a running service: the commit is refused although nothing was removed."""
     by_hand = MemberHarness()
     by_hand.step(ManuallyAssigned({T0: OffsetAndMetadata(9)}, {}))
     by_hand.step(CommitRequested(77, positions(t_0=5), CommitKind.SYNC, by_hand.now_ms + 1_000))
-    by_hand.answer_commit(ErrorCode.UNKNOWN_MEMBER_ID)
+    by_hand.answer_commit(code)
 
-    assert "a consumer that assigns by hand needs a group.id of its own" in str(by_hand.commit_error(77))
+    assert advice in str(by_hand.commit_error(77))

@@ -51,6 +51,7 @@ from kip848_client.member.core.backoff import Backoff
 from kip848_client.member.core.context import Context
 from kip848_client.member.core.error_tables import (
     COMMIT_ADVICE,
+    COMMIT_ADVICE_OUTSIDE,
     CommitErrorClass,
     commit_error_class,
     forgets_coordinator,
@@ -133,8 +134,8 @@ class Commits:
         """The asynchronous ones that have not been reported, by `commit_id`."""
         self._queue: list[_Commit] = []
         """All others."""
-        self._unsent: list[_Commit] = []
-        """Of both, in the order of the requests: what waits to be sent. The next `advance` removes what does not."""
+        self._unsent: dict[_Commit, None] = {}
+        """Of both, in the order of the requests: what waits to be sent. The next `advance` removes what was sent."""
         self._due_ms: int | None = None
         self.join_waits: bool = False
         """A join of the classic protocol waits, in this step, until no commit is in flight."""
@@ -175,8 +176,7 @@ class Commits:
         """The caller stopped waiting for this commit."""
         asynchronous = self._async.get(commit_id)
         for commit in [asynchronous] if asynchronous else [one for one in self._queue if one.commit_id == commit_id]:
-            commit.ended = True
-            self._remove(commit)
+            self._drop(commit)
 
     def start_before_revocation(self, on_done: Callable[[], None], *, within_ms: int) -> bool:
         """Commit everything consumed before a run goes on; False if there is nothing to commit."""
@@ -192,8 +192,7 @@ class Commits:
         """Drop the commit before a revocation: the run that waited for it was cancelled."""
         for commit in [item for item in self._queue if item.kind is CommitKind.AUTO_REVOCATION]:
             self._context.orphan(commit.request_id)
-            commit.ended = True
-            self._remove(commit)
+            self._drop(commit)
 
     def _new(
         self, kind: CommitKind, offsets: Mapping[NamedPartition, OffsetAndMetadata], deadline_ms: int | None
@@ -205,7 +204,12 @@ class Commits:
             self._async[commit.commit_id] = commit
         else:
             self._queue.append(commit)
-        self._unsent.append(commit)
+        self._unsent[commit] = None
+
+    def _drop(self, commit: _Commit) -> None:
+        commit.ended = True
+        self._unsent.pop(commit, None)
+        self._remove(commit)
 
     def _remove(self, commit: _Commit) -> bool:
         """Whether it was there."""
@@ -332,7 +336,7 @@ class Commits:
             if commit.waits and not is_held:
                 self._try(commit)
                 room -= commit.without_callback and commit.request_id is not None
-        self._unsent = [commit for commit in self._unsent if commit.waits]
+        self._unsent = {commit: None for commit in self._unsent if commit.waits}
 
     @property
     def _may_commit(self) -> bool:
@@ -463,11 +467,8 @@ class Commits:
             error = error_for_code(result.code, f"{text}: {lacks}")
         else:
             advice = COMMIT_ADVICE.get(result.code)
-            if result.code == ErrorCode.UNKNOWN_MEMBER_ID and not self._context.subscribed:
-                advice = (
-                    "the group has members, and only these may commit; a consumer that assigns by hand needs a "
-                    "group.id of its own"
-                )
+            if not self._context.subscribed:
+                advice = COMMIT_ADVICE_OUTSIDE.get(result.code, advice)
             error = error_for_code(result.code, text if advice is None else f"{text}: {advice}")
         error_class = commit_error_class(result.code)
         if error_class in {CommitErrorClass.NOT_A_MEMBER, CommitErrorClass.STALE, CommitErrorClass.OLD_GENERATION}:
@@ -477,7 +478,7 @@ class Commits:
     def _await_sending(self, commit: _Commit) -> None:
         """There is an answer. If that does not end the commit, it is sent again, or its next part is."""
         commit.request_id = None
-        self._unsent.append(commit)
+        self._unsent[commit] = None
 
     def _request_failed(self, commit: _Commit, failure: RequestFailed) -> None:
         self._await_sending(commit)
@@ -576,7 +577,7 @@ class Commits:
 
     def refuse_waiting(self, error: Kip848Error) -> None:
         """The coordinator cannot be found, and retries will not help: fail the commits that wait for it."""
-        for commit in self._unsent:
+        for commit in list(self._unsent):
             if commit.waits:
                 self._end(commit, error)
 
@@ -593,6 +594,7 @@ class Commits:
 
     def _end(self, commit: _Commit, error: Kip848Error | None) -> None:
         commit.ended = True
+        self._unsent.pop(commit, None)
         commit.error = error
         if commit.kind not in _WAITED_FOR:  # `advance` reports the others
             self._report(commit)
