@@ -211,6 +211,7 @@ class WorkerCore:
         self._rejoin_ms: int | None = None
         # The lease
         self._confirmed_ms: int | None = None
+        self._counted_in_ms = 0
         """Send time of the last heartbeat that was accepted."""
         self._revoking_since_ms: int | None = None
         """Since when the coordinator may wait for a revocation: a heartbeat's send time; None: it waits for none."""
@@ -258,6 +259,7 @@ class WorkerCore:
             case NotAnswered(request_id, error, final):
                 self._not_answered(request_id, error, final=final)
             case Confirmed(sent_ms, settled):
+                self._counted_in_ms = max(self._counted_in_ms, sent_ms)
                 if self._in_flight and self._confirmed_ms is not None and not self._lost:
                     before_ms = self._confirmed_ms if self._settled_ms is None else self._settled_ms
                     self._settled_ms = max(before_ms, sent_ms) if settled else before_ms  # W18
@@ -357,8 +359,8 @@ class WorkerCore:
                     "margin_changed", given_ms=given_ms, margin_ms=margin_ms, session_timeout_ms=self._session_ms
                 )
         self._status = response.assignor_status
-        confirmed_ms = sent_ms if self._confirmed_ms is None else max(self._confirmed_ms, sent_ms)
-        self._confirmed_ms = confirmed_ms  # W9: the session began no earlier than this
+        # W9: the session began no earlier than this. A first round may take longer than a session.
+        self._confirmed_ms = max(self._confirmed_ms or 0, self._counted_in_ms, sent_ms)
         if self._planning is not None and offers:
             self._planning.accepted()
         self._epoch = response.member_epoch

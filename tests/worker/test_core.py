@@ -553,6 +553,17 @@ def test_the_coordinator_may_wait_since_a_heartbeat_whose_answer_was_lost() -> N
     assert bench.core.view().assignment == ()
 
 
+def test_a_first_round_that_took_longer_than_the_lease_costs_no_units() -> None:
+    """W9: a fleet that starts waits for group.initial.rebalance.delay.ms, and for its slowest worker."""
+    bench = Bench()
+    bench.now_ms = SESSION_MS
+    bench.step(Confirmed(bench.now_ms))  # the SyncGroup of the join
+    bench.answer(1, "a b")
+    assert bench.last_call == ("on_assigned", ["a", "b"])
+    bench.done()
+    assert bench.core.view().lease_ends_ms == bench.now_ms + SESSION_MS - SESSION_MS // 3
+
+
 def test_a_worker_that_may_be_removed_by_a_round_stops_before() -> None:
     """W18: its JoinGroup may be lost although its heartbeats are answered; after the round's time it is removed."""
     bench = running(rebalance_timeout_ms=600_000)

@@ -27,6 +27,7 @@ from kip848_client.wire.messages.connect_group_heartbeat import (
 from kip848_client.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
 from kip848_client.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest
 from kip848_client.wire.messages.init_producer_id import InitProducerIdRequest
+from kip848_client.wire.messages.sync_group import SyncGroupRequest
 from kip848_client.worker.classic.classic_messages import PROTOCOL_TYPE
 from kip848_client.worker.classic.classic_round import ClassicRound, Compute, ToGroup, ToTransaction, ToWait
 from kip848_client.worker.refusals import group_users, refusal
@@ -54,8 +55,8 @@ class ClassicTalk:
     """Performs conversations, one at a time.
 
     Args:
-        confirmed: called with the send time of each heartbeat that the coordinator accepts during a conversation, and
-            whether it said that no round waits for this worker.
+        confirmed: called with the send time of each heartbeat and SyncGroup that the coordinator accepts during a
+            conversation, and whether it said that no round waits for this worker.
         compute: runs a client-side assignor.
     """
 
@@ -141,7 +142,10 @@ class ClassicTalk:
                         wait_ms = timeout_ms
                         if isinstance(request, ToWait):
                             self._waits_for, wait_ms = request, self._round.wait_ms(request)
+                        sent_ms = self._clock.now_ms()
                         answer = await connection.send(request, timeout_ms=wait_ms)
+                        if isinstance(request, SyncGroupRequest) and not answer.error_code:
+                            self._confirmed(sent_ms, False)  # the session began anew
                     case ToTransaction(request):
                         try:
                             answer = await self._to_transaction(request, timeout_ms=timeout_ms)

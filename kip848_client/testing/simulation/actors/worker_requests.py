@@ -275,8 +275,14 @@ class ClassicExchange(WorkerExchange):
                 if isinstance(request, ToWait):
                     assert worker.classic is not None
                     self._waits_for, timeout_ms = request, worker.classic.wait_ms(request)
-                version = _VERSIONS[request.WIRE.api_key]
-                self._write(self._link, request, version, self._go_on, timeout_ms=timeout_ms)
+                version, sent_ms = _VERSIONS[request.WIRE.api_key], worker.now_ms
+
+                def answered(response: Any) -> None:
+                    if isinstance(request, SyncGroupRequest) and not response.error_code:
+                        worker.step(Confirmed(sent_ms))
+                    self._go_on(response)
+
+                self._write(self._link, request, version, answered, timeout_ms=timeout_ms)
             case ToTransaction(request):
                 self._to_transaction(request)
             case Compute(_, group):
