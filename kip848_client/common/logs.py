@@ -142,7 +142,7 @@ class LogEvent(enum.StrEnum):
     )
     TRANSACTION_ABORTED = (
         "processing.transaction_aborted",
-        "group_id, error: a transaction of process() was not committed; it is written again",
+        "group_id, error: a transaction was not committed; process() writes it again, a block reads its records again",
     )
     AUTO_COMMIT_FAILED = (
         "member.auto_commit_failed",

@@ -23,7 +23,7 @@ from kip848_client.common.model import (
     shorten_partitions,
 )
 from kip848_client.common.telemetry import ClientMetrics, Figures, OpenSpan, code_name
-from kip848_client.errors import InvalidAssignmentError, Kip848Error, ProtocolError
+from kip848_client.errors import InvalidAssignmentError, Kip848Error, ProtocolError, TransactionAbortedError
 from kip848_client.journal import Journal, JournalEvent, JsonValue, NullJournal
 from kip848_client.member.core.events import (
     ConnectCoordinator,
@@ -61,6 +61,9 @@ _MOVES: Final = {
 
 _AUTO_COMMIT_TOLD_EVERY_MS: Final = 60_000
 """How often the log repeats that automatic commits fail for the same reason."""
+
+_ABORTS_ALIKE_MS: Final = 10_000
+"""How often the log repeats that transactions are aborted for the same reason."""
 
 _ALIKE_MS: Final = 1_000
 """For how long further requests that fail for the same reason are logged for debugging only."""
@@ -449,6 +452,11 @@ class MemberObserver:
             self._write("commit_done", offsets=listed)
         else:
             self._write("commit_failed", offsets=listed, error=str(error))
+
+    def transaction_aborted(self, error: TransactionAbortedError) -> None:
+        """The block of a `transaction()` was not committed."""
+        if self._is_news("transaction", error, _ABORTS_ALIKE_MS):
+            self.log(logging.WARNING, LogEvent.TRANSACTION_ABORTED, error=error)
 
     def data_plane_renewed(self, topics: Sequence[str]) -> None:
         """Records are read with a new librdkafka consumer, because these topics were created again."""

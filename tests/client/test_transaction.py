@@ -18,12 +18,14 @@ from kip848_client.consumer.transactions.producer_calls import ProducerCalls
 from kip848_client.errors import (
     ArgumentTypeError,
     ConfigError,
+    ErrorCode,
     IllegalStateError,
     ProducerFencedError,
     TransactionAbortedError,
     TransactionFailedError,
 )
 from kip848_client.testing import EmbeddedBroker, NewRecord
+from kip848_client.testing.faults import ALWAYS, error
 from tests.interop.embedded.clients import read_committed
 from tests.support.waiting import TIMEOUT_S, wait_until
 
@@ -139,6 +141,22 @@ def test_a_member_that_was_removed_unknowingly_is_refused_and_begins_again(kip84
         with transaction(producer, consumer):
             _bill(producer, orders)
     assert _invoices(kip848_broker) == [b"a", b"b"]
+
+
+def test_a_record_that_no_repetition_writes_is_told_in_the_log(
+    kip848_broker: EmbeddedBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """WRITE on the topic is missing: a program that suppresses the error repeats its batch, and looks well."""
+    _filled(kip848_broker, "1")
+    kip848_broker.faults.on("Produce", error(ErrorCode.TOPIC_AUTHORIZATION_FAILED), times=ALWAYS)
+    producer = _producer(kip848_broker)
+    with Consumer(_conf(kip848_broker)) as consumer:
+        consumer.subscribe(["orders"])
+        _take(consumer, 1)
+        with pytest.raises(TransactionAbortedError, match="on_delivery"), transaction(producer, consumer):
+            producer.produce("invoices", b"1")
+    assert "processing.transaction_aborted group_id=g" in caplog.text
+    assert "on_delivery" in caplog.text
 
 
 def test_a_process_whose_name_was_taken_is_told_to_end(kip848_broker: EmbeddedBroker) -> None:

@@ -182,7 +182,10 @@ def _named(error: KafkaException, call: str) -> Kip848Error:
             "transaction.timeout.ms: end this process"
         )
     if reason.txn_requires_abort():
-        return TransactionAbortedError(f"{text}; the transaction was aborted, and its records are read again")
+        return TransactionAbortedError(
+            f"{text}; the transaction was aborted, and its records are read again. If a record was refused, an "
+            "on_delivery function of produce() hears why"
+        )
     if reason.code() == KafkaError._STATE and not reason.fatal():
         return IllegalStateError(
             f"{text}; call init_transactions() when the program starts. A producer has one transaction at a time"

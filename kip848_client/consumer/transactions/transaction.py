@@ -43,7 +43,11 @@ class Transaction:
     ) -> None:
         self._core.in_transaction = False
         if exc is None:
-            self._commit()
+            try:
+                self._commit()
+            except TransactionAbortedError as error:  # which programs suppress, also if no repetition can succeed
+                self._core.group.listeners.observer.transaction_aborted(error)
+                raise
         else:
             self.abort()
 
