@@ -23,7 +23,8 @@ def broker() -> Iterator[EmbeddedBroker]:
 
 
 def consume(broker: EmbeddedBroker, *options: str) -> int:
-    return main(["consume", "mails", "--bootstrap", broker.bootstrap_servers, "--group", "mailers", *options])
+    group = () if "--group" in options else ("--group", "mailers")
+    return main(["consume", "mails", "--bootstrap", broker.bootstrap_servers, *group, *options])
 
 
 def unfinished(broker: EmbeddedBroker) -> int:

@@ -71,6 +71,15 @@ def test_a_subcommand_refuses_an_unknown_option_with_its_own_usage(capsys: pytes
     assert said.endswith("unknown argument: --jsn; did you mean --json?\n")
 
 
+def test_an_option_with_one_value_is_not_forgotten(capsys: pytest.CaptureFixture[str]) -> None:
+    """A report of the last of two groups looks like one of both. The broker's image gives options that users change."""
+    with pytest.raises(SystemExit, match="2"):
+        main(["report", "--group", "a", "--group", "b"])
+    assert capsys.readouterr().err.endswith("argument --group: takes one value, and was given a and b\n")
+    assert main(["broker", "--control", "127.0.0.1:9640", "--control", "127.0.0.1:x"]) == 1
+    assert "--control '127.0.0.1:x' is not HOST:PORT" in capsys.readouterr().err
+
+
 def test_help_names_fields_as_they_are_typed(capsys: pytest.CaptureFixture[str]) -> None:
     """argparse needs %% in some texts and prints it as it is in others."""
     with pytest.raises(SystemExit, match="0"):

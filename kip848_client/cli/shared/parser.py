@@ -13,6 +13,17 @@ from kip848_client.cli.shared.habits import as_we_write_it
 Declare: TypeAlias = Callable[[argparse.ArgumentParser], None]
 
 
+class _StoreOnce(argparse.Action):
+    """An option with one value: given twice, argparse would forget the first one without a word."""
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: Any, values: Any, option_string: Any = None) -> None:
+        assert isinstance(parser, Parser)
+        before = parser.given.setdefault(self.dest, values)
+        if before != values and not parser.last_counts:
+            raise argparse.ArgumentError(self, f"takes one value, and was given {before} and {values}")
+        setattr(namespace, self.dest, values)
+
+
 class Parser(argparse.ArgumentParser):
     """Reports if its help cannot be written. argparse would drop the error of an unbuffered output.
 
@@ -21,9 +32,17 @@ class Parser(argparse.ArgumentParser):
 
     _declare: Declare | None = None
 
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.given: dict[str, Any] = {}
+        self.last_counts = False
+        self.register("action", None, _StoreOnce)
+        self.register("action", "store", _StoreOnce)
+
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse, and refuse what is not known."""
         self._declare_now()
+        self.given.clear()
         given = sys.argv[1:] if args is None else list(args)
         actions = [
             name
@@ -71,3 +90,9 @@ def declare_when_given(command: argparse.ArgumentParser, declare: Declare) -> No
     """Have *declare* add the options of a command if it is given, so that others do not import what it imports."""
     assert isinstance(command, Parser)
     command._declare = declare  # noqa: SLF001  argparse makes it
+
+
+def let_the_last_count(command: argparse.ArgumentParser) -> None:
+    """Let an option of *command* that is given twice have its last value: the first one is that of an image."""
+    assert isinstance(command, Parser)
+    command.last_counts = True

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kip848_client.cli.shared.options import add_cluster_arguments, parse_topics
+from kip848_client.cli.shared.parser import let_the_last_count
 from kip848_client.cli.shared.signals import stop_on_signal
 from kip848_client.common.addresses import parse_address, parse_listen_address
 from kip848_client.common.clock import ManualClock
@@ -42,6 +43,7 @@ _SIGNAL_SEEN_S: Final = 0.1
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
+    let_the_last_count(parser)
     parser.add_argument(
         "--listen",
         metavar="HOST:PORT[=HOST:PORT]",
