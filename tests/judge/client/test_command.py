@@ -78,7 +78,7 @@ def test_a_client_that_joins_nothing_was_not_judged(capfd: pytest.CaptureFixture
 def test_a_command_that_is_not_there_is_said(capfd: pytest.CaptureFixture[str]) -> None:
     """A typing error is no broken rule."""
     assert main(["judge", "client", "--", "no-such-program-at-all"]) == 1
-    assert "no-such-program-at-all cannot be started" in capfd.readouterr().err
+    assert "kip848 judge: no-such-program-at-all cannot be started" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--keep-going", action="store_true", help="do not end the client at the first broken rule")
     add_report_arguments(parser)
     parser.add_argument(
-        "command", nargs="*", metavar="COMMAND", help="after --: the client; {bootstrap} stands for the address"
+        "client", nargs="*", metavar="COMMAND", help="after --: the client; {bootstrap} stands for the address"
     )
 
 
@@ -92,7 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
         facts["bootstrap servers"] = bootstrap
         if isinstance(target, EmbeddedBroker):
             stack.enter_context(_records(target))
-        process = stack.enter_context(_client(arguments.command, bootstrap)) if arguments.command else None
+        process = stack.enter_context(_client(arguments.client, bootstrap)) if arguments.client else None
         if process is None and not arguments.json:
             print(f"judging clients of {bootstrap}; Ctrl-C ends it", flush=True)
         stage = Stage(judge, patience_s=arguments.patience, process=process)
@@ -104,7 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
             facts["command"] = f"ended with status {status}"
         if judge.broken is not None and not arguments.json:
             print(in_words(judge.broken), end="\n\n")
-        subject = " ".join(arguments.command) if arguments.command else f"clients of {bootstrap}"
+        subject = " ".join(arguments.client) if arguments.client else f"clients of {bootstrap}"
         result = write_report(judge.report(subject=subject, facts=facts), arguments)
     return COMMAND_FAILED if not result and status else result
 
