@@ -6,15 +6,15 @@ import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from kip848_client import EmbeddedBroker
 from kip848_client.common.model import NamedPartition
 from kip848_client.errors import ArgumentTypeError, BrokerError, ErrorCode, IllegalStateError
-from kip848_client.journal import MemoryJournal
-from kip848_client.testing import BrokerSasl, NewRecord
+from kip848_client.journal import Journal, MemoryJournal
+from kip848_client.testing import BrokerSasl, NewRecord, close, delay
 from kip848_client.testing.judge.broker.connection import RawConnection
 from tests.support.group_requests import commit_offset, heartbeat, join
 
@@ -177,6 +177,17 @@ WRONG: tuple[Any, ...] = ("alice:s",)
         (lambda broker: broker.groups.expire_session("g", None), "member is text, got None"),
         (lambda broker: broker.groups.set_config("g", "x"), "overrides is a mapping of text to text"),
         (lambda broker: broker.transactions.abort(None), "transactional_id is text, got None"),
+        (lambda _: EmbeddedBroker(nodes=cast("int", "3")), "nodes is a whole number, got '3'"),
+        (lambda _: EmbeddedBroker(port=cast("int", "9092")), "port is a whole number, got '9092'"),
+        (lambda _: EmbeddedBroker({"t": cast("int", "3")}), "the number of partitions of 't' is a whole number"),
+        (lambda _: EmbeddedBroker(listeners=WRONG), r'such as Listener\("0\.0\.0\.0", 9092\), got'),
+        (lambda _: EmbeddedBroker(sasl=cast("BrokerSasl", {"alice": "s"})), "sasl is a BrokerSasl, got a dict$"),
+        (lambda _: EmbeddedBroker(journal=cast("Journal", "x")), "journal is a Journal, such as .*, got 'x'"),
+        (lambda broker: broker.records("t", "0"), "partition is a whole number, got '0'"),
+        (lambda broker: broker.faults.on("Fetch", close(), partition="0"), "partition is a whole number"),
+        (lambda broker: broker.faults.on("heartbeat", close(), group=5), "group is text, got 5"),
+        (lambda broker: broker.requests.of("Fetch", node_id="1"), "node_id is a whole number, got '1'"),
+        (lambda _: delay(cast("int", "200")), r"delay\(\) is a whole number, got '200'"),
         (lambda _: BrokerSasl(*WRONG), r'BrokerSasl\(\{"alice": "secret"\}\)$'),
         (lambda _: BrokerSasl({"alice": "s"}, *WRONG), r"mechanisms is a tuple of names: \('alice:s',\)"),
     ],

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from kip848_client.errors import ConfigError
+from kip848_client.common.typed import whole_number
+from kip848_client.errors import ArgumentTypeError, ConfigError
 from kip848_client.testing.broker.cluster.nodes import Listener
 from kip848_client.testing.broker.config import BrokerConfig, Profile
+from kip848_client.testing.broker.net.listener_security import BrokerSasl, BrokerTls
 
 NODES_MAX: Final = 100
 
@@ -34,12 +36,29 @@ def settings_of(
     return settings
 
 
+def check_helpers(*, tls: object, sasl: object, journal: object) -> None:
+    """What a broker is given to use is of the right type; their contents may be secret, and are not shown.
+
+    Raises:
+        ArgumentTypeError: it is not.
+    """
+    for name, given, kind in (("tls", tls, BrokerTls), ("sasl", sasl, BrokerSasl)):
+        if given is not None and not isinstance(given, kind):
+            raise ArgumentTypeError(f"{name} is a {kind.__name__}, got a {type(given).__name__}")
+    if journal is not None and not hasattr(journal, "write"):
+        raise ArgumentTypeError(
+            f'journal is a Journal, such as JsonLinesJournal.open(Path("x.jsonl")), got {journal!r}'
+        )
+
+
 def listeners_of(listeners: Sequence[Listener], *, port: int) -> tuple[Listener, ...]:
     """What a broker listens at: the *listeners*, or *port* of 127.0.0.1 if there are none.
 
     Raises:
-        ConfigError: both are given.
+        ConfigError: both are given, or a listener is of another type.
     """
+    if not all(isinstance(each, Listener) for each in listeners):
+        raise ArgumentTypeError(f'listeners are Listener objects, such as Listener("0.0.0.0", 9092), got {listeners!r}')
     if listeners and port:
         raise ConfigError(f"port={port} beside listeners: give each Listener its port")
     return tuple(listeners) or (Listener(port=port),)
@@ -53,12 +72,12 @@ def ports_of(
     Raises:
         ConfigError: an id, a number or a port is out of range, or there is not one rack for each node.
     """
-    if node_id < 0:
+    if whole_number(node_id, name="node_id") < 0:
         raise ConfigError(f"node_id {node_id} is negative")
-    if not 1 <= nodes <= NODES_MAX:
+    if not 1 <= whole_number(nodes, name="nodes") <= NODES_MAX:
         raise ConfigError(f"nodes={nodes} is not between 1 and {NODES_MAX}")
     for port in (each.port for each in listeners):
-        if not 0 <= port <= 65535 - (nodes - 1):
+        if not 0 <= whole_number(port, name="port") <= 65535 - (nodes - 1):
             which = f"one of the ports {port} to {port + nodes - 1}" if nodes > 1 else f"port {port}"
             raise ConfigError(f"{which} is not between 0 and 65535")
     if racks and len(racks) != nodes:
@@ -78,4 +97,4 @@ def topic_counts(topics: object) -> dict[str, int]:
         return {}
     if not isinstance(topics, Mapping):
         raise TypeError(f'topics is a mapping of names to partition counts, such as {{"orders": 3}}; got {topics!r}')
-    return dict(topics)
+    return {name: whole_number(count, name=f"the number of partitions of {name!r}") for name, count in topics.items()}

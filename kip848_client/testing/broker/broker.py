@@ -28,7 +28,7 @@ from kip848_client.errors import (
 )
 from kip848_client.journal import Journal, NullJournal
 from kip848_client.testing.broker.apis import ApiTable, load_apis
-from kip848_client.testing.broker.arguments import listeners_of, ports_of, settings_of, topic_counts
+from kip848_client.testing.broker.arguments import check_helpers, listeners_of, ports_of, settings_of, topic_counts
 from kip848_client.testing.broker.cluster.nodes import Listener, Nodes
 from kip848_client.testing.broker.config import Profile
 from kip848_client.testing.broker.controls.acls import BrokerAcls
@@ -150,6 +150,7 @@ class EmbeddedBroker:
         acls: bool = False,
     ) -> None:
         self.config: Final = settings_of(config, profile=profile, acls=acls, connect_groups=connect_groups)
+        check_helpers(tls=tls, sasl=sasl, journal=journal)
         self._listeners: Final = listeners_of(listeners, port=port)
         for each in self._listeners:
             check_exposure(

@@ -33,6 +33,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from kip848_client.common.error_codes import ErrorCode, error_name
+from kip848_client.common.typed import whole_number
 from kip848_client.errors import ArgumentTypeError, ConfigError
 from kip848_client.wire.schema import Request, Response
 
@@ -248,7 +249,7 @@ def cut_reply(byte_count: int = 10) -> Action:
     Raises:
         ConfigError: *byte_count* is not positive. Four bytes are the answer's length, and four its correlation id.
     """
-    if byte_count < 1:
+    if whole_number(byte_count, name="cut_reply()") < 1:
         raise ConfigError(f"cut_reply({byte_count}): send at least one byte, or use lose_reply()")
     return CutReply(byte_count)
 
@@ -265,7 +266,7 @@ def delay(ms: int, *, applied: bool = False, then: Action = _PASS) -> Action:
     Raises:
         ConfigError: *ms* is negative, or *then* is given together with *applied*.
     """
-    if ms < 0:
+    if whole_number(ms, name="delay()") < 0:
         raise ConfigError(f"delay({ms}): milliseconds must not be negative")
     _check_then(applied=applied, then=then)
     return Delay(ms, applied, then)

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, get_args
 
 import msgspec
 
+from kip848_client.common.typed import text, whole_number
 from kip848_client.errors import ArgumentTypeError, ConfigError
 from kip848_client.testing.faults import actions
 from kip848_client.testing.faults.actions import Action
@@ -48,6 +49,14 @@ class Match(msgspec.Struct, frozen=True, kw_only=True):
     partition: int | None = None
     node_id: int | None = None
     when: Callable[[Any], object] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("group", "member", "client_id", "topic"):
+            if (given := getattr(self, name)) is not None:
+                text(given, name=name)
+        for name in ("partition", "node_id"):
+            if (given := getattr(self, name)) is not None:
+                whole_number(given, name=name)
 
     def fits(self, subject: Subject) -> bool:
         """Whether *subject* matches. An error that `when` raises is passed on."""
@@ -144,7 +153,9 @@ class Rule:
                 name = getattr(action, "__name__", None)
                 called = f"; write {name}()" if name in actions.__all__ else ""
                 raise ArgumentTypeError(f"{action!r} is not an action of a fault rule{called}")
-        if nth < 1:
+        if times is not None:
+            whole_number(times, name="times")
+        if whole_number(nth, name="nth") < 1:
             raise ConfigError(f"nth={nth}: requests are counted from 1")
         if times is not None and times < 1:
             raise ConfigError(f"times={times}: a rule acts at least once; ALWAYS (None) has no limit")

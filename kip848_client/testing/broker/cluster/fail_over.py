@@ -228,7 +228,7 @@ class FailOver:
     def _node(self, node_id: int) -> Node:
         node = self._nodes.get(node_id)
         if node is None:
-            raise IllegalStateError(f"there is no node {node_id}; nodes are {[each.node_id for each in self._nodes]}")
+            raise IllegalStateError(f"there is no node {node_id!r}; nodes are {[each.node_id for each in self._nodes]}")
         return node
 
     def _running(self, node_id: int) -> Node:

@@ -10,9 +10,9 @@ import concurrent.futures
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from kip848_client.common.typed import settings, text
 from kip848_client.errors import ConfigError, RequestTimeoutError
 from kip848_client.testing.broker.controls.live import LiveBroker
-from kip848_client.testing.broker.controls.typed import settings, text
 from kip848_client.testing.broker.coordinators.group_admin import (
     OffsetsByPartition,
     committed_offsets,

@@ -41,7 +41,7 @@ class BrokerNodes:
         """
         nodes = {node.node_id: node for node in self}
         if node_id not in nodes:
-            raise IllegalStateError(f"there is no node {node_id}; nodes are {sorted(nodes)}")
+            raise IllegalStateError(f"there is no node {node_id!r}; nodes are {sorted(nodes)}")
         return nodes[node_id]
 
     # --- coming and going

@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from kip848_client.errors import BrokerError, ErrorCode
 from kip848_client.testing.broker.controls.live import LiveBroker
 from kip848_client.testing.broker.quotas.client_quotas import CLIENT_ID, IP, USER, Entity
 from kip848_client.testing.broker.state import BrokerState
@@ -67,6 +68,9 @@ class BrokerQuotas:
         Raises:
             BrokerError: INVALID_REQUEST: neither user nor client id is given, or a limit is not above 0.
         """
+        if user is None and client_id is None:
+            text = f"Invalid empty client quota entity: name user=, client_id=, or both; {_DEFAULT!r} are all others"
+            raise BrokerError(text, code=ErrorCode.INVALID_REQUEST)
         named = {CLIENT_ID: client_id, USER: user}
         entity: Entity = tuple(
             (kind, None if name == _DEFAULT else name) for kind, name in named.items() if name is not None

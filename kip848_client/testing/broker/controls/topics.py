@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from kip848_client.common.model import NamedPartition
+from kip848_client.common.typed import settings, text, whole_number
 from kip848_client.errors import ArgumentTypeError
 from kip848_client.testing.broker.controls.live import LiveBroker
-from kip848_client.testing.broker.controls.typed import settings, text, whole_number
 from kip848_client.testing.broker.metadata.topic_configs import PARTITION_RACKS, racks_to_text
 from kip848_client.testing.broker.state import BrokerState
 

@@ -6,9 +6,9 @@ import concurrent.futures
 from collections.abc import Iterator
 from typing import Final
 
+from kip848_client.common.typed import text
 from kip848_client.errors import ConfigError, RequestTimeoutError
 from kip848_client.testing.broker.controls.live import LiveBroker
-from kip848_client.testing.broker.controls.typed import text
 from kip848_client.testing.broker.coordinators.transaction_host import TransactionSnapshot
 from kip848_client.testing.broker.net.loop_thread import wait_s
 from kip848_client.testing.transactions.transaction import TransactionState

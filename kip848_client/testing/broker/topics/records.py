@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from kip848_client.common.typed import whole_number
 from kip848_client.errors import BrokerError, ErrorCode, MessageValueError, ProtocolError
 from kip848_client.testing.broker.metadata.topic_configs import LOG_APPEND_TIME, TIMESTAMP_TYPE, config_of
 from kip848_client.testing.broker.topics.append_watchers import Watch
@@ -75,7 +76,7 @@ def append_records(
         partition = each.partition
         if partition is None:
             partition = (spread + row) % count if record.key is None else partition_for(record.key, count)
-        if not 0 <= partition < count:
+        if not 0 <= whole_number(partition, name="partition") < count:
             raise BrokerError(
                 f"topic {topic.name!r} has the partitions 0 to {count - 1}, not {partition}",
                 code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import msgspec
 
 from kip848_client.common.model import ZERO_UUID
+from kip848_client.common.typed import whole_number
 from kip848_client.errors import BrokerError, DataDirError, ErrorCode
 from kip848_client.testing.broker.metadata.placement import COORDINATOR_TOPICS, LeaderChange, Placement, TopicKey
 from kip848_client.testing.broker.metadata.topic_configs import MAX_MESSAGE_BYTES, check_topic_configs
@@ -217,7 +218,7 @@ class TopicRegistry:
         if topic is None:
             known = ", ".join(sorted(self.names())) or "none"
             text = f"there is no topic {name!r}; topics are: {known}"
-        elif partition is not None and not 0 <= partition < topic.partition_count:
+        elif partition is not None and not 0 <= whole_number(partition, name="partition") < topic.partition_count:
             text = f"topic {name!r} has no partition {partition}; it has 0 to {topic.partition_count - 1}"
         else:
             return topic

@@ -1,4 +1,4 @@
-"""Checks of the arguments of a control, so that a wrong type is named before the broker's thread meets it."""
+"""Checks of arguments of the test kit, so that a wrong type is named before the broker's thread meets it."""
 
 from __future__ import annotations
 
