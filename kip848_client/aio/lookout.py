@@ -22,11 +22,12 @@ class Lookout:
     """A context: while it is entered, by one task or several, the event loop wakes. In an event loop only."""
 
     def __init__(self) -> None:
-        self._waiting = 0
+        self.waiting: int = 0
+        """How many tasks are inside."""
         self._armed: asyncio.AbstractEventLoop | None = None
 
     def __enter__(self) -> None:
-        self._waiting += 1
+        self.waiting += 1
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:  # trio
@@ -35,7 +36,7 @@ class Lookout:
             self._arm(loop)
 
     def __exit__(self, *_: object) -> None:
-        self._waiting -= 1
+        self.waiting -= 1
 
     def _arm(self, loop: asyncio.AbstractEventLoop) -> None:
         if threading.current_thread() is threading.main_thread():  # no other one handles signals
@@ -46,5 +47,5 @@ class Lookout:
         """Called by the loop: a signal that was noted has been handled by now."""
         if loop is self._armed:
             self._armed = None
-            if self._waiting:
+            if self.waiting:
                 self._arm(loop)

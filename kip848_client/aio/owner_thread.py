@@ -23,7 +23,7 @@ import anyio.lowlevel
 
 from kip848_client.aio.lookout import Lookout
 from kip848_client.common.daemon_thread import daemon_thread
-from kip848_client.errors import RequestTimeoutError
+from kip848_client.errors import IllegalStateError, RequestTimeoutError
 from kip848_client.network.ownership import HomeProcess
 
 ResultT = TypeVar("ResultT")
@@ -103,6 +103,33 @@ _INSIDE: Final[ContextVar[tuple[OwnerThread, _CallOut] | None]] = ContextVar("ki
 """The present call out of the thread, as seen from inside it and from the tasks that it starts."""
 
 
+class PresentLoop:
+    """The event loop that uses a consumer now. Another one may follow it, as in a notebook, but not join it."""
+
+    def __init__(self) -> None:
+        self._loop: object = None
+
+    def enter(self, *, awaited: bool) -> bool:
+        """A call comes from the loop that runs here. Whether that is another one than before.
+
+        Args:
+            awaited: a task waits in a call.
+
+        Raises:
+            IllegalStateError: that task belongs to another loop, which runs.
+        """
+        loop = current_loop()
+        if loop is self._loop:
+            return False
+        if awaited and getattr(self._loop, "is_running", bool)():
+            raise IllegalStateError(
+                "two event loops use this consumer at once: a task of another one waits in a call. Make a consumer for "
+                "each loop, or hand this call to that loop (asyncio.run_coroutine_threadsafe)"
+            )
+        self._loop = loop
+        return True
+
+
 class OwnerThread:
     """Started by the first call.
 
@@ -121,6 +148,7 @@ class OwnerThread:
         self._over = False
         self.home: Final = HomeProcess()
         self._lookout: Final = Lookout()
+        self._loop: Final = PresentLoop()
         self._handed_in = 0  # written by the event loop only
         self._ended = 0  # written by the thread only
 
@@ -160,11 +188,14 @@ class OwnerThread:
         Raises:
             RequestTimeoutError: it could not start in time. It will when it can, without its task.
             ForkedProcessError: this is a child of the process that made the consumer; it has no such thread.
+            IllegalStateError: two event loops use it at once.
         """
         self.home.check()
         if self._over:
             return work()  # it has nothing to wait for
         outer = self._outer()
+        if outer is None:
+            self._loop.enter(awaited=self._lookout.waiting > 0)
         job = _Job(work)
         if outer is None:
             self._hand_in(job)
@@ -339,14 +370,23 @@ def _differs(variable: ContextVar[Any], value: object) -> bool:
     return variable.get(_Job) is not value  # _Job stands for nothing: no variable has it
 
 
+def current_loop() -> object:
+    """The event loop that runs here: asyncio's loop, or trio's token.
+
+    Raises:
+        RuntimeError: none does.
+    """
+    token: object = anyio.lowlevel.current_token()
+    return getattr(token, "native_token", token)  # anyio before 4.11 returned the loop itself
+
+
 def teller() -> Callable[[Callable[[], object]], object]:
     """A function that runs another one soon in the current event loop, from another thread.
 
     Raises:
         RuntimeError: no event loop runs here.
     """
-    token: object = anyio.lowlevel.current_token()
-    loop: object = getattr(token, "native_token", token)  # anyio before 4.11 returned the loop itself
+    loop = current_loop()
     soon: Callable[[Callable[[], object]], object]
     soon = getattr(loop, "call_soon_threadsafe", None) or getattr(loop, "run_sync_soon")  # noqa: B009  of asyncio, trio
     return soon

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Self
 
 import anyio
 
-from kip848_client.aio.owner_thread import teller
+from kip848_client.aio.owner_thread import PresentLoop, teller
 from kip848_client.common.acknowledge_type import AcknowledgeType
 from kip848_client.common.callables import check_not_async, check_takes
 from kip848_client.common.clock import Clock
@@ -58,6 +58,9 @@ class AsyncShareConsumer(Generic[K_co, V_co]):
     ) -> None:
         self._core: Final = ShareCore(merge_settings(config, settings), clock=clock)
         self._changed = anyio.Event()
+        self._loop: Final = PresentLoop()
+        self._waiting = 0
+        """How many tasks wait for a change."""
         self._soon: Callable[[Callable[[], object]], object] | None = None
         self._told = False
         self._processor: TaskQueueProcessor | None = None
@@ -80,17 +83,18 @@ class AsyncShareConsumer(Generic[K_co, V_co]):
         event.set()
 
     def _enter(self) -> None:
-        if self._soon is None:
-            self._soon = teller()
+        if self._loop.enter(awaited=self._waiting > 0):
+            self._soon, self._told, self._changed = teller(), False, anyio.Event()
 
     async def _wait(self, limit_s: float | None) -> bool:
         """Wait for a change; whether one came."""
         event = self._changed
-        if limit_s is None:
-            await event.wait()
-            return True
-        with anyio.move_on_after(limit_s) as scope:
-            await event.wait()
+        self._waiting += 1
+        try:
+            with anyio.move_on_after(math.inf if limit_s is None else limit_s) as scope:
+                await event.wait()
+        finally:
+            self._waiting -= 1
         return not scope.cancelled_caught
 
     # --- group

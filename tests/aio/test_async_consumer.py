@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import inspect
 import subprocess
@@ -17,6 +18,7 @@ import pytest
 
 from kip848_client import Consumer, ConsumerRebalanceListener, EmbeddedBroker, KafkaError, MemberState, TopicPartition
 from kip848_client.aio.consumer import AsyncConsumer
+from kip848_client.aio.share_consumer import AsyncShareConsumer
 from kip848_client.config import ConfigValue
 from kip848_client.errors import ConfigError, IllegalStateError, Kip848Error
 from tests.aio.world import Notes, committed, new_consumer, poll_until, read, state_of_group, until
@@ -383,6 +385,35 @@ def test_a_consumer_may_move_from_one_event_loop_to_the_next(broker: EmbeddedBro
         anyio.run(step, backend=backend)
     assert seen == [("orders", 0, 0), ("orders", 0, 1)]
     assert state_of_group(broker) == "Empty"
+
+
+@pytest.mark.parametrize("kind", [AsyncConsumer, AsyncShareConsumer])
+def test_two_event_loops_at_once_are_refused(kind: type[AsyncConsumer | AsyncShareConsumer]) -> None:
+    """What a task of one loop waits for would be told to the other."""
+    consumer = kind({"bootstrap.servers": "127.0.0.1:1", "group.id": "g"})
+    refused: list[str] = []
+
+    def other() -> None:
+        try:
+            asyncio.run(consumer.subscribe(["orders"]))
+        except IllegalStateError as error:
+            refused.append(str(error))
+
+    async def main() -> None:
+        await consumer.subscribe(["orders"])
+        reading = asyncio.create_task(consumer.poll())
+        with anyio.fail_after(TIMEOUT_S):
+            while not refused:
+                if reading.done():  # it was the one that was refused
+                    reading = asyncio.create_task(consumer.poll())
+                await anyio.lowlevel.checkpoint()
+                await asyncio.to_thread(other)
+        reading.cancel()
+        await asyncio.wait([reading])
+        await consumer.close(0)
+
+    asyncio.run(main())
+    assert "two event loops" in refused[0]
 
 
 PROGRAM = """

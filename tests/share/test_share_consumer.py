@@ -6,9 +6,11 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import anyio
 import pytest
 
 from kip848_client import AcknowledgeType, BrokerError, ConfigError, EmbeddedBroker, IllegalStateError, ShareConsumer
+from kip848_client.aio.share_consumer import AsyncShareConsumer
 from kip848_client.common.clock import ManualClock
 from kip848_client.errors import FatalGroupError, Kip848Error
 from kip848_client.share.config import parse_share_config
@@ -60,6 +62,22 @@ def test_the_next_call_wakes_the_thread_if_one_was_cut_off() -> None:
     host.wake()
 
     assert len(asked) == 2
+
+
+def test_the_asynchronous_one_may_move_from_one_event_loop_to_the_next(broker: EmbeddedBroker) -> None:
+    """It waited for an event of the first loop."""
+    consumer: AsyncShareConsumer[Any, Any] = AsyncShareConsumer(
+        {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g"}
+    )
+
+    async def take() -> int:
+        with anyio.fail_after(SOON_S):
+            return len(await consumer.poll())
+
+    anyio.run(consumer.subscribe, ["mails"])
+    broker.produce_many("mails", ["one"])
+    assert anyio.run(take) == 1
+    anyio.run(consumer.close)
 
 
 def test_a_bug_in_the_thread_is_raised_by_the_next_call(
