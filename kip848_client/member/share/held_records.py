@@ -56,6 +56,8 @@ class HeldRecords:
     def __init__(self) -> None:
         self._waiting: Final[deque[AcquiredRecord]] = deque()
         self._out: Final[dict[AcquiredRecord, None]] = {}
+        self._places: dict[IdPartition, dict[int, AcquiredRecord]] | None = None
+        """`_out` by partition and offset, made when it is needed; what is not out any more may still be in it."""
         self._said: Final[dict[int, dict[IdPartition, dict[int, int]]]] = {}
         """Leader -> partition -> offset -> what is said."""
         self._spoken_of: Final[dict[int, list[AcquiredRecord]]] = {}
@@ -100,11 +102,20 @@ class HeldRecords:
         self._end_ms = end_ms if self._end_ms is None else min(self._end_ms, end_ms)
         if not self._out:
             return []
-        partition, offsets = new[0].partition, {held.record.offset for held in new}
-        older = [old for old in self._out if old.record.offset in offsets and old.partition == partition]
+        of_partition = self._out_of(new[0].partition)
+        known = [of_partition[held.record.offset] for held in new if held.record.offset in of_partition]
+        older = [old for old in known if old in self._out]
         for old in older:
             del self._out[old]
         return older
+
+    def _out_of(self, partition: IdPartition) -> dict[int, AcquiredRecord]:
+        """By their offsets. Not a look at all of them for each partition of an answer."""
+        if self._places is None:
+            self._places = {}
+            for held in self._out:
+                self._places.setdefault(held.partition, {})[held.record.offset] = held
+        return self._places.get(partition, {})
 
     def unsay(self, node_id: int, partition: IdPartition, offsets: Iterable[int]) -> dict[int, int]:
         """Take back what is to be said of older deliveries: the leader would take it for the new ones."""
@@ -152,6 +163,7 @@ class HeldRecords:
         taken = [waiting.popleft() for _ in range(min(count, len(waiting)))]
         for held in taken:
             held.taken_ms = now_ms
+        self._places = None
         self._out.update(dict.fromkeys(taken))
         return taken
 
@@ -233,8 +245,10 @@ class HeldRecords:
     def renewed(self, node_id: int, partition: IdPartition, offsets: Iterable[int], *, until_ms: int) -> list[int]:
         """Their locks began anew. Returns those that were given up meanwhile: nobody handles them."""
         words = self._said.get(node_id, {}).get(partition, {})
-        said = (held for held in self._spoken_of.get(node_id, ()) if words.get(held.offset) != AcknowledgeType.RENEW)
-        ours = {held.offset: held for held in (*said, *self._out) if held.partition == partition}
+        spoken_of = self._spoken_of.get(node_id, ()) if words else ()
+        said = (held for held in spoken_of if words.get(held.offset) != AcknowledgeType.RENEW)
+        ours = {held.offset: held for held in said if held.partition == partition}
+        ours |= {offset: held for offset, held in self._out_of(partition).items() if held in self._out}
         given_up: list[int] = []
         for offset in offsets:
             held = ours.get(offset)
