@@ -60,6 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Usage errors end the process with status 2, as argparse does.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
+    _open_what_is_closed()
     parser = _parser()
     _write_utf8()
     try:
@@ -121,6 +122,14 @@ def _run(parsed: argparse.Namespace) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+
+
+def _open_what_is_closed() -> None:
+    """Let a command run without standard streams, as after ``>&-``. A connection would take the number of one."""
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            nothing = Path(os.devnull).open("r" if name == "stdin" else "w", encoding="utf-8")  # noqa: SIM115
+            setattr(sys, name, nothing)
 
 
 def _write_utf8() -> None:

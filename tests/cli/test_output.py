@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -69,6 +71,13 @@ def test_a_subcommand_refuses_an_unknown_option_with_its_own_usage(capsys: pytes
     said = capsys.readouterr().err
     assert said.startswith("usage: kip848 topics list ")
     assert said.endswith("unknown argument: --jsn; did you mean --json?\n")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a shell closes them")
+def test_a_command_runs_without_standard_streams() -> None:
+    """Where a daemon had closed them, each command ended with a traceback."""
+    command = f"{shlex.quote(sys.executable)} -m kip848_client --version <&- >&- 2>&-"
+    assert subprocess.run(["sh", "-c", command], check=False, timeout=TIMEOUT_S).returncode == 0
 
 
 def test_an_option_with_one_value_is_not_forgotten(capsys: pytest.CaptureFixture[str]) -> None:
