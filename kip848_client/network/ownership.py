@@ -188,9 +188,11 @@ class ForkGuard:
     @staticmethod
     def in_child() -> None:
         """Close the gates, and keep what leaks."""
+        HomeProcess.forks += 1
+        if not ForkGuard._living:
+            return
         import ctypes  # known already
 
-        HomeProcess.forks += 1
         for guard in list(ForkGuard._living):
             guard.gate.owner = FORKED
             for item in guard.leaked:

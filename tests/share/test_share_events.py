@@ -360,6 +360,7 @@ from kip848_client.errors import ForkedProcessError
 with ShareConsumer({"bootstrap.servers": sys.argv[1], "group.id": "g"}) as consumer:
     consumer.subscribe(["mails"])
     (message,) = consumer.poll()
+    sys.modules["ctypes"] = None  # another thread of the parent may hold the lock of an import
     child = os.fork()
     if child == 0:
         for call in (lambda: consumer.poll(1), consumer.commit, lambda: consumer.acknowledge(message)):
