@@ -131,8 +131,13 @@ class ElectionBase:
             ListenerError: some go on for too long.
         """
         timeout_s = self._base._stop_timeout_s
-        if not self._idle.wait_for(lambda: not self._calls, timeout_s):
-            raise ListenerError(f"{len(self._calls)} calls of the leader go on {timeout_s:g} s after it should stop")
+        begun = list(self._calls)  # later ones see that this is not the leader
+
+        def under_way() -> int:
+            return sum(call in self._calls for call in begun)
+
+        if not self._idle.wait_for(lambda: not under_way(), timeout_s):
+            raise ListenerError(f"{under_way()} calls of the leader go on {timeout_s:g} s after it should stop")
 
     def step_down(self) -> None:
         """Let another process lead, and stay a candidate; returns at once. Without another one this stays the leader.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -254,3 +254,20 @@ def test_async_waits_end_in_time(conf: dict[str, Any], backend: str) -> None:
                 assert await leader.wait(0.01)
 
     anyio.run(main, backend=backend)
+
+
+def test_calls_that_begin_after_the_end_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They do nothing; but with many threads some call was always under way, and on_lost took too long."""
+    election = LeaderElection({"bootstrap.servers": "127.0.0.1:1", "group.id": "g"})
+    before, after = election._as_leader(), election._as_leader()
+
+    def wait_for(holds: Callable[[], bool], _timeout_s: float) -> bool:
+        after.__enter__()
+        assert not holds()
+        before.__exit__(None, None, None)
+        return holds()
+
+    monkeypatch.setattr(election._idle, "wait_for", wait_for)
+    before.__enter__()
+    election._wait_for_calls()
+    after.__exit__(None, None, None)
