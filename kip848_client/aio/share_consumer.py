@@ -62,29 +62,30 @@ class AsyncShareConsumer(Generic[K_co, V_co]):
         self._waiting = 0
         """How many tasks wait for a change."""
         self._soon: Callable[[Callable[[], object]], object] | None = None
-        self._told = False
+        self._told: object = None
+        """The `_soon` that was called and has not run `_wake` yet."""
         self._processor: TaskQueueProcessor | None = None
         self._core.watchers.append(self._tell_loop)
 
     def _tell_loop(self) -> None:
         """Wake what waits in the event loop. On any thread."""
         soon = self._soon
-        if soon is None or self._told:
+        if soon is None or self._told is soon:
             return
-        self._told = True
+        self._told = soon  # not just True: another loop may have come meanwhile, and would not be told of anything
         try:
             soon(self._wake)
         except RuntimeError:  # the loop has ended
             return
 
     def _wake(self) -> None:
-        self._told = False
+        self._told = None
         event, self._changed = self._changed, anyio.Event()
         event.set()
 
     def _enter(self) -> None:
         if self._loop.enter(awaited=self._waiting > 0):
-            self._soon, self._told, self._changed = teller(), False, anyio.Event()
+            self._soon, self._told, self._changed = teller(), None, anyio.Event()
 
     async def _wait(self, limit_s: float | None) -> bool:
         """Wait for a change; whether one came."""

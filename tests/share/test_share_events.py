@@ -27,7 +27,7 @@ from tests.security.certificates import Authority, Identity
 from tests.security.conftest import authority, server_identity
 from tests.support.telemetry_sdk import sdk_in_memory
 from tests.support.waiting import SOON_S, wait_until
-from tests.support.work import lines_run
+from tests.support.work import lines_run, traced
 
 __all__ = ["authority", "server_identity"]
 
@@ -512,3 +512,26 @@ def test_an_answer_of_many_partitions_costs_one_look_at_what_the_application_has
     assert lines_run(answer, "kip848_client.member.share.held_records") < 50 * 50
     assert held.acquired([record(0, 7)]) == [old[7]]
     assert held.acquired([record(0, 7)]) == []
+
+
+def test_a_change_while_the_consumer_moves_to_another_event_loop_is_told_there() -> None:
+    """A task waited for ever if the other thread was between two steps of telling the loop before."""
+    consumer: Any = AsyncShareConsumer({"bootstrap.servers": "127.0.0.1:9", "group.id": "g"})
+    left, moves = 0, 0
+    while left <= 0:
+        told: list[object] = []
+        moves += 1
+        left = moves
+
+        def step(told: list[object] = told) -> None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                consumer._soon, consumer._told = told.append, None
+
+        consumer._soon, consumer._told = id, None
+        with traced(step, "kip848_client.aio.share_consumer", event="opcode"):
+            consumer._tell_loop()
+        consumer._tell_loop()
+        assert told or left > 0
+    anyio.run(consumer.close)
