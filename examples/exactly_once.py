@@ -44,6 +44,7 @@ def main(servers: str, source: str, sink: str, name: str, group: str = "invoicin
             "linger.ms": 5,
             # By default librdkafka 2.16 forgets its brokers when none answers, and may then wait for ever.
             "metadata.recovery.strategy": "none",
+            "reconnect.backoff.max.ms": 1_000,  # by default it may connect 10 s after a broker is back
         }
     )
     producer.init_transactions()  # before anything is read: it ends what a killed process left open

@@ -29,6 +29,7 @@ async def main(servers: str, source: str, sink: str, name: str, group: str = "in
         "transaction.timeout.ms": 10_000,
         # By default librdkafka 2.16 forgets its brokers when none answers, and may then wait for ever.
         "metadata.recovery.strategy": "none",
+        "reconnect.backoff.max.ms": 1_000,  # by default it may connect 10 s after a broker is back
     }
     async with AsyncConsumer(conf) as consumer:
         for number in (signal.SIGINT, signal.SIGTERM):
