@@ -211,8 +211,9 @@ class WorkerCore:
         self._rejoin_ms: int | None = None
         # The lease
         self._confirmed_ms: int | None = None
-        self._counted_in_ms = 0
         """Send time of the last heartbeat that was accepted."""
+        self._counted_in_ms = 0
+        """The same of what was accepted in a conversation, also before the first heartbeat."""
         self._revoking_since_ms: int | None = None
         """Since when the coordinator may wait for a revocation: a heartbeat's send time; None: it waits for none."""
         self._settled_ms: int | None = None
