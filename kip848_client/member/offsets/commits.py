@@ -255,7 +255,7 @@ class Commits:
 
         And whether only for an interval commit, which needs newer positions than the reported ones.
         """
-        retries = any(commit.wants_positions for commit in self._queue)
+        retries = bool(self._queue) and any(commit.wants_positions for commit in self._queue)
         interval_over = self._interval_over
         return retries or interval_over, interval_over and not retries and not self._is_news(self._context.committable)
 
@@ -305,13 +305,13 @@ class Commits:
             for commit in list(self._queue):
                 if commit.waits and commit.kind in _WAITED_FOR:  # it may fail at once
                     self._try(commit)
-        else:
+        elif self._unsent:
             self._try_unsent()
         for commit in list(self._queue):
             if commit.deadline_ms is not None and context.now_ms >= commit.deadline_ms:
                 self._expire(commit)
         self.join_waits = False
-        for commit in [item for item in self._queue if item.ended]:
+        for commit in [item for item in self._queue if item.ended] if self._queue else ():
             # A call that waits is told after the asynchronous commits before it.
             if not any(earlier < commit.commit_id for earlier in self._async):
                 self._report(commit)
