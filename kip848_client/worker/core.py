@@ -213,7 +213,7 @@ class WorkerCore:
         self._confirmed_ms: int | None = None
         """Send time of the last heartbeat that was accepted."""
         self._counted_in_ms = 0
-        """The same of what was accepted in a conversation, also before the first heartbeat."""
+        """The same of what was accepted in a conversation while no round waited, also before the first heartbeat."""
         self._revoking_since_ms: int | None = None
         """Since when the coordinator may wait for a revocation: a heartbeat's send time; None: it waits for none."""
         self._settled_ms: int | None = None
@@ -260,7 +260,8 @@ class WorkerCore:
             case NotAnswered(request_id, error, final):
                 self._not_answered(request_id, error, final=final)
             case Confirmed(sent_ms, settled):
-                self._counted_in_ms = max(self._counted_in_ms, sent_ms)
+                if settled:
+                    self._counted_in_ms = max(self._counted_in_ms, sent_ms)
                 if self._in_flight and self._confirmed_ms is not None and not self._lost:
                     before_ms = self._confirmed_ms if self._settled_ms is None else self._settled_ms
                     self._settled_ms = max(before_ms, sent_ms) if settled else before_ms  # W18

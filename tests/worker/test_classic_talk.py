@@ -47,4 +47,4 @@ async def test_an_accepted_sync_group_begins_the_session_anew(code: ErrorCode) -
         compute=parts[1],
     )
     await talk._converse(parts[1], parts[2], 1_000)
-    assert told == ([(7_000, False)] if code is ErrorCode.NONE else [])
+    assert told == ([(7_000, True)] if code is ErrorCode.NONE else [])

@@ -557,11 +557,23 @@ def test_a_first_round_that_took_longer_than_the_lease_costs_no_units() -> None:
     """W9: a fleet that starts waits for group.initial.rebalance.delay.ms, and for its slowest worker."""
     bench = Bench()
     bench.now_ms = SESSION_MS
-    bench.step(Confirmed(bench.now_ms))  # the SyncGroup of the join
+    bench.step(Confirmed(bench.now_ms, settled=True))  # the SyncGroup of the join
     bench.answer(1, "a b")
     assert bench.last_call == ("on_assigned", ["a", "b"])
     bench.done()
     assert bench.core.view().lease_ends_ms == bench.now_ms + SESSION_MS - SESSION_MS // 3
+
+
+def test_a_first_round_that_the_next_one_has_overtaken_counts_from_its_sync_group() -> None:
+    """W18: the next round waits for this worker from then on, although its heartbeats are accepted."""
+    bench = Bench()
+    bench.step(Confirmed(bench.now_ms, settled=True))  # the SyncGroup of the join
+    began_ms = bench.now_ms
+    bench.now_ms += 100
+    bench.step(Confirmed(bench.now_ms))  # REBALANCE_IN_PROGRESS
+    bench.answer(1, "a b")
+    bench.done()
+    assert bench.core.view().lease_ends_ms == began_ms + SESSION_MS - SESSION_MS // 3
 
 
 def test_a_worker_that_may_be_removed_by_a_round_stops_before() -> None:

@@ -145,7 +145,7 @@ class ClassicTalk:
                         sent_ms = self._clock.now_ms()
                         answer = await connection.send(request, timeout_ms=wait_ms)
                         if isinstance(request, SyncGroupRequest) and not answer.error_code:
-                            self._confirmed(sent_ms, False)  # the session began anew
+                            self._confirmed(sent_ms, True)  # the session began anew, and a round begins only after it
                     case ToTransaction(request):
                         try:
                             answer = await self._to_transaction(request, timeout_ms=timeout_ms)

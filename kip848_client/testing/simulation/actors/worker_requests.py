@@ -279,7 +279,7 @@ class ClassicExchange(WorkerExchange):
 
                 def answered(response: Any) -> None:
                     if isinstance(request, SyncGroupRequest) and not response.error_code:
-                        worker.step(Confirmed(sent_ms))
+                        worker.step(Confirmed(sent_ms, settled=True))
                     self._go_on(response)
 
                 self._write(self._link, request, version, answered, timeout_ms=timeout_ms)
