@@ -414,7 +414,10 @@ def _data_plane(
     # librdkafka connects to no second broker for half of this (11 ms at least): the one that bootstrap.servers names
     # counts, so that it cost the first fetch 50 ms. With it a broker that is away is tried 72 times a second, with
     # librdkafka's 100 ms 19 times: while it looks for the cluster reconnect.backoff.max.ms does not slow it down.
-    data_plane.setdefault("reconnect.backoff.ms", 20)
+    if "reconnect.backoff.ms" not in data_plane:  # else 1 s may be less than that, which librdkafka refuses
+        data_plane["reconnect.backoff.ms"] = 20
+        # Kafka's own. With librdkafka's 10 s a reader that knows its broker may read on 10 s after that one is back.
+        data_plane.setdefault("reconnect.backoff.max.ms", 1_000)
     data_plane.update(
         {
             "bootstrap.servers": ",".join(map(str, servers)),

@@ -294,6 +294,16 @@ def test_a_new_data_plane_need_not_wait_for_an_acknowledgement_or_a_second_conne
     )
 
 
+@pytest.mark.parametrize(
+    ("conf", "most"),
+    [({}, 1_000), ({"reconnect.backoff.max.ms": 5_000}, 5_000), ({"reconnect.backoff.ms": 2_000}, None)],
+)
+def test_a_reader_connects_within_a_second_to_a_broker_that_is_back(conf: dict[str, int], most: int | None) -> None:
+    """As Kafka's own clients do; librdkafka takes up to 10 s, and refuses less than reconnect.backoff.ms."""
+    data_plane = parse_consumer_config({"bootstrap.servers": "a:1", "group.id": "g", **conf}).data_plane
+    assert data_plane.get("reconnect.backoff.max.ms") == most
+
+
 def test_the_data_plane_never_commits_or_resets_by_itself() -> None:
     """If librdkafka committed or reset offsets on its own, records would be lost on a rebalance."""
     data_plane = parse_consumer_config(
