@@ -6,6 +6,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -66,6 +67,24 @@ def read_all(consumer: ShareConsumer[Any, Any], count: int) -> list[bytes]:
     wait_until(enough, what=f"{count} records")
     consumer.commit()
     return values
+
+
+def test_a_test_that_waits_hears_of_a_group_that_begins_at_the_end(broker: EmbeddedBroker) -> None:
+    """All is done there, and nothing follows that would have it looked at again."""
+    broker.groups.set_config("g", {"share.auto.offset.reset": "latest"})
+    broker.produce("mails", "old")
+    looked = threading.Event()
+
+    def is_done(partitions: tuple[SharePartitionSnapshot, ...]) -> bool:
+        looked.set()
+        return all_done(partitions)
+
+    with ThreadPoolExecutor(1) as pool, explicit(broker) as consumer:
+        waiting = pool.submit(broker.shares.wait_for, "g", is_done, timeout_s=SOON_S)
+        assert looked.wait(SOON_S)
+        wait_until(lambda: consumer.poll(0.1) == [] and waiting.done(), what="the wait")
+    (partition,) = waiting.result()
+    assert partition.start_offset == 1
 
 
 def test_there_may_be_more_workers_than_partitions(broker: EmbeddedBroker) -> None:

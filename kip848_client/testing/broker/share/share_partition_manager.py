@@ -239,6 +239,7 @@ class SharePartitionManager:
         )
         live = self._live[key] = LivePartition(key, topic, log, partition)
         self._bury(live, partition.archiving())
+        self._changed(live)
         return live
 
     def acquired(self, live: LivePartition) -> None:
