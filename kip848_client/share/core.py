@@ -414,7 +414,7 @@ class ShareCore:
             self.host.reader.room, self.host.reader.record_limit = 0, self.config.reader.record_limit
 
     def log_failure(self, message: ShareMessage[Any, Any], error: BaseException, *, attempt: int, again: bool) -> None:
-        """Say in the log that a handler failed."""
+        """Say in the log that a handler failed; after its last attempt with the traceback."""
         about: dict[str, object] = {
             "group_id": self.config.connections.group_id,
             "partition": f"{message.topic()}-{message.partition()}",
@@ -424,7 +424,8 @@ class ShareCore:
             "again": again,
             "error": repr(error),
         }
-        log_event(logging.WARNING, LogEvent.SHARE_HANDLER_FAILED, exc_info=None, logger=LOGGER, **about)
+        trace = None if again or error.__traceback__ is None else error
+        log_event(logging.WARNING, LogEvent.SHARE_HANDLER_FAILED, exc_info=trace, logger=LOGGER, **about)
 
     # --- closing
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import logging
 import threading
 import time
 from collections import defaultdict
@@ -625,7 +626,9 @@ def test_a_retry_is_asked_as_tenacity_would(kip848_broker: EmbeddedBroker, retry
 
 
 @pytest.mark.parametrize("kind", [Consumer, AsyncConsumer])
-def test_a_handler_knows_its_attempt_and_may_ask_for_another(kip848_broker: EmbeddedBroker, kind: type) -> None:
+def test_a_handler_knows_its_attempt_and_may_ask_for_another(
+    kip848_broker: EmbeddedBroker, kind: type, caplog: pytest.LogCaptureFixture
+) -> None:
     """An API that says when to come again; a handler that gives up after some attempts by itself."""
     fill(kip848_broker, 1)
     attempts: list[tuple[int, str]] = []
@@ -641,6 +644,8 @@ def test_a_handler_knows_its_attempt_and_may_ask_for_another(kip848_broker: Embe
         if attempt.number == 3:
             consumer.hand_over()
             raise ValueError("poison")
+
+    caplog.set_level(logging.INFO, logger="kip848_client")
 
     async def handle_async(message: Any) -> None:
         handle(message)
@@ -667,6 +672,7 @@ def test_a_handler_knows_its_attempt_and_may_ask_for_another(kip848_broker: Embe
         (2, "OSError('busy')", "retry", 0.02),
         (3, "ValueError('poison')", "skip", None),
     ]
+    assert caplog.text.count("Traceback") == caplog.text.count('raise ValueError("poison")') == 1
     assert processing_attempt().number == 1, "outside, where a test calls the handler"
 
 

@@ -111,7 +111,9 @@ def test_what_a_handler_has_done_is_accepted(broker: EmbeddedBroker, backend: st
 
 
 @pytest.mark.parametrize("backend", ["threads", "asyncio"])
-def test_a_record_whose_handler_raises_is_delivered_again(broker: EmbeddedBroker, backend: str) -> None:
+def test_a_record_whose_handler_raises_is_delivered_again(
+    broker: EmbeddedBroker, backend: str, caplog: pytest.LogCaptureFixture
+) -> None:
     """A failing job would be lost."""
     counts: list[int] = []
 
@@ -124,6 +126,7 @@ def test_a_record_whose_handler_raises_is_delivered_again(broker: EmbeddedBroker
     with Running(broker, handle, backend=backend):
         broker.shares.wait_for("g", all_done)
     assert counts == [1, 2, 3]
+    assert 'raise OSError("down")' in caplog.text  # where it failed
 
 
 def test_a_poison_job_ends_with_the_last_delivery(broker: EmbeddedBroker) -> None:

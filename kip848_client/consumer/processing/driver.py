@@ -557,6 +557,7 @@ class Driver(ABC):
         log_event(
             logging.INFO,
             LogEvent.HANDLER_FAILED,
+            exc_info=error if then in {"dead_letter", "skip"} else None,  # nothing else shows where it failed
             group_id=self._group_id,
             records=_place(work),
             attempt=work.told.number,
