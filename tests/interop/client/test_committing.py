@@ -280,4 +280,5 @@ def test_a_loop_that_commits_each_record_survives_what_passes(
         consumer.commit(message)
 
     wait_until(lambda: consumer.poll(0.0) is None and broker.groups.committed("g").get(("orders", 0)) == 30)
+    wait_until(lambda: consumer.poll(0.0) is None and lines(LogEvent.ASYNC_COMMIT_FAILED))  # a later call logs it
     assert len(lines(LogEvent.ASYNC_COMMIT_FAILED)) == 1
